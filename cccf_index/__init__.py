@@ -1,0 +1,17 @@
+"""cccf-index: exact integer top-k over compositional binary codes, behind a faiss-style API."""
+
+from cccf_index.codes import CompositionalCodes
+from cccf_index.index import IndexCCCF, SearchParametersCCCF, clone_index, index_factory
+from cccf_index.io import deserialize_index, read_index, serialize_index, write_index
+
+__all__ = [
+    "CompositionalCodes",
+    "IndexCCCF",
+    "SearchParametersCCCF",
+    "clone_index",
+    "deserialize_index",
+    "index_factory",
+    "read_index",
+    "serialize_index",
+    "write_index",
+]

@@ -1,0 +1,141 @@
+"""Checks at the door: each returns the cleaned value, or raises an error that says what was wrong.
+
+Everything behind the door (segments, kernels) trusts its input.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+MAX_ID = 2**63 - 2  # the largest int64 marks an empty place in the heap
+MAX_FLOAT = 1e16  # G * r * MAX_FLOAT ** 2 still is a finite float32
+
+
+def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
+    """Return `value` as int; numpy integers are welcome, floats and bools are not."""
+    wanted = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` must be {wanted}, got {value!r}.") from None
+    if number < low or (high is not None and number > high):
+        raise ValueError(f"`{name}` must be {wanted}, got {number}.")
+    return number
+
+
+def _numbers(x: ArrayLike, name: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be a rectangular array: {error}.") from None
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must be an array of real numbers, got dtype {array.dtype}.")
+    return array
+
+
+def _float32(array: NDArray[Any], name: str) -> NDArray[np.float32]:
+    """Convert silently, as faiss does, but let no NaN, infinity or float32 overflow through."""
+    with np.errstate(over="ignore"):
+        result = np.ascontiguousarray(array, dtype=np.float32)
+    # abs(x) <= limit is False for NaN and infinity too
+    good = np.abs(result) <= MAX_FLOAT
+    if not good.all():
+        place = tuple(int(i) for i in np.argwhere(~good)[0])
+        raise ValueError(
+            f"`{name}` must be finite and at most {MAX_FLOAT:g} in size, "
+            f"got {array[place]} at position {place}."
+        )
+    return result
+
+
+def matrix(x: ArrayLike, name: str, d: int) -> NDArray[np.float32]:
+    """Return `x` as a finite, C-contiguous float32 array of shape (n, d)."""
+    array = _numbers(x, name)
+    if array.ndim == 2 and array.shape[1] == d:
+        return _float32(array, name)
+    if array.ndim == 1 and array.shape == (d,):
+        raise ValueError(f"`{name}` must be of shape (n, {d}), got ({d},). For one vector pass {name}[None].")
+    if array.shape == (0,):
+        return np.empty((0, d), dtype=np.float32)
+    raise ValueError(f"`{name}` must be of shape (n, {d}), got {array.shape}.")
+
+
+def vector(x: ArrayLike, name: str, n: int) -> NDArray[np.float32]:
+    """Return `x` as a finite float32 array of shape (n,)."""
+    array = _numbers(x, name)
+    if array.shape != (n,):
+        raise ValueError(f"`{name}` must be of shape ({n},), got {array.shape}.")
+    return _float32(array, name)
+
+
+def weights(w: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Return non-negative component weights as float32 of the given shape; scipy.sparse is welcome."""
+    array = _numbers(w.toarray() if sparse.issparse(w) else w, name)
+    if array.shape != shape:
+        raise ValueError(f"`{name}` must be of shape {shape}, got {array.shape}.")
+    result = _float32(array, name)
+    if (result < 0).any():
+        row, component = (int(i) for i in np.argwhere(result < 0)[0])
+        raise ValueError(
+            f"`{name}` must be non-negative, got {result[row, component]} at row {row}, component {component}. "
+            "Flip the component's signs instead."
+        )
+    return np.abs(result)  # -0.0 becomes 0.0, so that equal codes are equal byte for byte
+
+
+def ids(values: ArrayLike, name: str, n: int | None = None) -> NDArray[np.int64]:
+    """Return `values` as an int64 array of shape (n,) of ids from 0 to `MAX_ID`."""
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}.")
+    if array.ndim != 1 or (n is not None and len(array) != n):
+        wanted = "1-dimensional" if n is None else f"of shape ({n},)"
+        raise ValueError(f"`{name}` must be {wanted}, got shape {array.shape}.")
+    if array.size and (array.min() < 0 or array.max() > MAX_ID):
+        wrong = array[(array < 0) | (array > MAX_ID)][0]
+        raise ValueError(f"`{name}` must be from 0 to {MAX_ID}, got {wrong}.")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def output(array: Any, name: str, shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
+    """Return `array`, the caller's own place for a result, or a new one when it is None."""
+    if array is None:
+        return np.empty(shape, dtype=dtype)
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        got = getattr(array, "dtype", type(array).__name__)
+        raise TypeError(f"`{name}` must be a numpy array of {np.dtype(dtype)}, got {got}.")
+    if array.shape != shape or not array.flags.writeable:
+        state = "" if array.flags.writeable else " (read-only)"
+        raise ValueError(f"`{name}` must be writable and of shape {shape}, got {array.shape}{state}.")
+    return array
+
+
+def unique(values: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+    """Return `values`, unless one occurs twice."""
+    if len(values) > 1 and not (np.diff(values) > 0).all():
+        ordered = np.sort(values)
+        twice = ordered[1:][np.diff(ordered) == 0]
+        if len(twice):
+            raise ValueError(f"`{name}` must be unique, got {twice[0]} more than once.")
+    return values
+
+
+def pairs(matrix: Any, name: str, n: int) -> sparse.csr_array:
+    """Return a sparse (n, any) matrix of (query, item id) pairs as CSR with ascending ids in each row."""
+    if not sparse.issparse(matrix):
+        raise TypeError(
+            f"`{name}` must be a scipy.sparse matrix of (query, item id) pairs, got {type(matrix).__name__}."
+        )
+    if matrix.ndim != 2 or matrix.shape[0] != n:
+        raise ValueError(f"`{name}` must have one row for each of the {n} queries, got shape {matrix.shape}.")
+    csr = matrix.tocsr()
+    return csr if csr.has_sorted_indices else csr.sorted_indices()

@@ -1,0 +1,150 @@
+"""One file of named arrays: a manifest, a checksum for every byte, replaced atomically, never pickled.
+
+    "CCCFfile" | version | array, array, ... each on a 64-byte boundary | manifest (JSON) | trailer
+
+The manifest comes last so that arrays are written as they are made, and the trailer points to it. The checksum
+of an array covers the padding before it too: no byte of a file can change unnoticed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+VERSION = 1
+ALIGN = 64
+_HEAD = struct.Struct("<8sII")  # magic, version, 0
+_TAIL = struct.Struct("<QQI8s")  # manifest's offset and length, its checksum, magic
+_MAGIC, _END = b"CCCFfile", b"CCCFdone"
+
+Meta = dict[str, Any]
+Arrays = Iterable[tuple[str, NDArray[Any]]]
+
+
+def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -> None:
+    """Write `arrays` one by one; `lead` bytes into an array is the place that gets aligned.
+
+    (A serialized faiss shard has a header of fixed length before its codes: `lead` is that length for arrays
+    of dtype uint8 whose name ends in ``.faiss``.)
+    """
+    out.write(_HEAD.pack(_MAGIC, VERSION, 0))
+    end = _HEAD.size
+    entries = []
+    for name, array in arrays:
+        data = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+        padding = bytes(-(end + (lead if name.endswith(".faiss") else 0)) % ALIGN)
+        out.write(padding)
+        out.write(data)
+        entries.append(
+            {
+                "name": name,
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "begin": end,
+                "offset": end + len(padding),
+                "crc32": zlib.crc32(data, zlib.crc32(padding)),
+            }
+        )
+        end += len(padding) + len(data)
+    manifest = json.dumps({"kind": kind, "version": VERSION, "meta": meta, "arrays": entries}).encode()
+    out.write(manifest)
+    out.write(_TAIL.pack(end, len(manifest), zlib.crc32(manifest), _END))
+
+
+def write_file(path: str | os.PathLike[str], kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -> None:
+    """Write beside `path`, flush to the disk and rename into place; a failure leaves the old file as it was."""
+    target = os.path.realpath(os.fspath(path))
+    folder, name = os.path.split(target)
+    beside = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(beside, "xb") as out:
+            write(out, kind, meta, arrays, lead)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(beside, target)
+    except BaseException:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise
+
+
+def write_bytes(kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -> NDArray[np.uint8]:
+    """Return as a uint8 array what `write_file` would put into a file."""
+    out = io.BytesIO()
+    write(out, kind, meta, arrays, lead)
+    return np.frombuffer(out.getbuffer(), dtype=np.uint8)
+
+
+def read(
+    buffer: NDArray[np.uint8], kind: str, source: str, verify: bool = True
+) -> tuple[Meta, dict[str, NDArray[Any]]]:
+    """Return the manifest's meta and the arrays, as views of `buffer`; `source` names it in errors.
+
+    Anything that is not a whole, unaltered container of this kind is a ValueError. With `verify` off the
+    arrays' checksums are not computed, so that opening a mapped file reads only its manifest.
+    """
+    if buffer.size < _HEAD.size or bytes(buffer[:8]) != _MAGIC:
+        raise ValueError(f"{source} is not a cccf-index file.")
+    _, version, _ = _HEAD.unpack(bytes(buffer[: _HEAD.size]))
+    if version > VERSION:
+        raise ValueError(
+            f"{source} has format version {version}, this cccf-index reads up to {VERSION}. Upgrade cccf-index."
+        )
+    try:
+        offset, length, crc, end = _TAIL.unpack(bytes(buffer[-_TAIL.size :]))
+        if end != _END or offset + length + _TAIL.size != buffer.size:
+            raise ValueError("its end is missing: the file is truncated")
+        text = bytes(buffer[offset : offset + length])
+        if zlib.crc32(text) != crc:
+            raise ValueError("the manifest's checksum is wrong")
+        manifest = json.loads(text)
+        if manifest["version"] != version:
+            raise ValueError("its head and its manifest disagree on the version")
+        arrays, begin = {}, _HEAD.size
+        for entry in manifest["arrays"]:
+            arrays[entry["name"]] = _view(buffer, entry, begin, offset, verify)
+            begin = entry["offset"] + arrays[entry["name"]].nbytes
+        if begin != offset:
+            raise ValueError("there are bytes that belong to no array")
+    except (ValueError, KeyError, TypeError, struct.error, MemoryError) as error:
+        raise ValueError(f"{source} is damaged: {error}. Write it again from its source.") from error
+    if manifest["kind"] != kind:
+        raise ValueError(f"{source} holds {manifest['kind']}, not {kind}.")
+    return manifest["meta"], arrays
+
+
+def read_file(
+    path: str | os.PathLike[str], kind: str, mmap: bool = False, verify: bool = True
+) -> tuple[Meta, dict[str, NDArray[Any]]]:
+    """Read a file whole, or map it into memory; see `read`."""
+    name = os.fspath(path)
+    if os.path.isfile(name) and os.path.getsize(name) == 0:
+        raise ValueError(f"{name} is not a cccf-index file: it is empty.")
+    buffer = np.memmap(name, dtype=np.uint8, mode="r") if mmap else np.fromfile(name, dtype=np.uint8)
+    return read(np.asarray(buffer), kind, name, verify)
+
+
+def _view(buffer: NDArray[np.uint8], entry: Meta, begin: int, end: int, verify: bool) -> NDArray[Any]:
+    dtype = np.dtype(entry["dtype"])
+    if dtype.kind not in "uif":
+        raise ValueError(f"array {entry['name']} has dtype {dtype}")
+    count = 1
+    for size in entry["shape"]:
+        count *= size if size >= 0 else end
+    start, stop = entry["offset"], entry["offset"] + count * dtype.itemsize
+    if entry["begin"] != begin or not begin <= start <= stop <= end:
+        raise ValueError(f"array {entry['name']} lies outside the file")
+    if verify and zlib.crc32(buffer[begin:stop]) != entry["crc32"]:
+        raise ValueError(f"the checksum of array {entry['name']} is wrong")
+    view = buffer[start:stop].view(dtype).reshape(entry["shape"])
+    view.flags.writeable = False
+    return view

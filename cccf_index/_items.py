@@ -1,0 +1,313 @@
+"""What an index holds: items under ids, added, removed, replaced, merged and given back, from any thread."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import faiss
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cccf_index import _check
+from cccf_index._filters import members
+from cccf_index._store import State
+from cccf_index.codes import (
+    MAX_BITS,
+    MAX_COMPONENTS,
+    CompositionalCodes,
+    expand,
+    round_weights,
+    word_layout,
+)
+from cccf_index.segment import Rows
+
+MAX_BIAS = 2**31 - 1  # biases are int32
+MAX_SCALE = 2**30  # MAX_BIAS * MAX_SCALE < 2 ** 61
+
+Items = TypeVar("Items", bound="CodedItems")
+
+
+class CodedItems:
+    """The part of `IndexCCCF` that does not search."""
+
+    def __init__(self, n_components: int, n_bits: int, scale: int | str | None = 100) -> None:
+        self.n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
+        self.n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
+        if isinstance(scale, str):
+            if scale != "auto":
+                raise ValueError(f'`scale` must be a positive integer, "auto" or None, got {scale!r}.')
+        elif scale is not None:
+            scale = _check.integer(scale, "scale", 1, MAX_SCALE)
+        self.scale = scale
+        self.verbose = False
+        self._lock = threading.RLock()
+        self._state = self._empty()
+
+    def _empty(self) -> State:
+        return State(scale=float(self.scale) if isinstance(self.scale, int) else None)
+
+    @property
+    def d(self) -> int:
+        """The dimension G * r of the expanded vectors."""
+        return self.n_components * self.n_bits
+
+    @property
+    def ntotal(self) -> int:
+        """The number of items."""
+        return self._state.ntotal
+
+    @property
+    def scale_(self) -> float | None:
+        """What item weights are multiplied by; None where they stay floats, or "auto" is not settled yet."""
+        return self._state.scale
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """All ids in ascending order, int64 (ntotal,): the rows of `reconstruct_n()`."""
+        return self._sealed().ids()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all codes, weights, ids and tables."""
+        return sum(part.segment.nbytes + part.dead.nbytes for part in self._sealed().parts)
+
+    def __len__(self) -> int:
+        return self.ntotal
+
+    def __copy__(self: Items) -> Items:
+        """Return an index of its own that shares the immutable segments: it costs nothing."""
+        copy = type(self)(self.n_components, self.n_bits, self.scale)
+        copy.verbose = self.verbose
+        copy._state = self._state
+        return copy
+
+    def __deepcopy__(self: Items, memo: dict[int, Any]) -> Items:
+        return self.__copy__()
+
+    def add(self, x: ArrayLike | CompositionalCodes, *, bias: ArrayLike | None = None) -> None:
+        """Add items, under ids that follow the largest id there ever was.
+
+        Parameters
+        ----------
+        x : CompositionalCodes or array_like of float, shape (n, d)
+            Codes or their expanded vectors.
+        bias : array_like of float, shape (n,), optional
+            Added to the items' scores (a model's item bias, a boost), rounded at the index's scale.
+        """
+        codes, boosts = self._checked(x, bias)
+        with self._lock:
+            state = self._state
+            if state.next_id + len(codes) - 1 > _check.MAX_ID:
+                raise ValueError("There are no ids left above the largest one. Use `add_with_ids`.")
+            ids = np.arange(state.next_id, state.next_id + len(codes))
+            self._state = self._added(state, codes, boosts, ids)
+
+    def add_with_ids(
+        self, x: ArrayLike | CompositionalCodes, ids: ArrayLike, *, bias: ArrayLike | None = None
+    ) -> None:
+        """Add items under the given ids, int64 (n,), each unique and not in the index; see `add`."""
+        codes, boosts = self._checked(x, bias)
+        keys = _check.unique(_check.ids(ids, "ids", len(codes)), "ids")
+        with self._lock:
+            state = self._state
+            if len(keys) and keys.min() < state.next_id:
+                state = self._sealed()
+                self._refuse_known(state, keys, "Use `update_vectors` to replace items.")
+            self._state = self._added(state, codes, boosts, keys)
+
+    def update_vectors(
+        self, keys: ArrayLike, x: ArrayLike | CompositionalCodes, *, bias: ArrayLike | None = None
+    ) -> None:
+        """Replace the items under the ids `keys`, (n,); without `bias` they keep theirs."""
+        codes, boosts = self._checked(x, bias)
+        ids = _check.unique(_check.ids(keys, "keys", len(codes)), "keys")
+        if not len(ids):
+            return
+        with self._lock:
+            state = self._sealed()
+            rows = self._rows(state.scale, codes, boosts, ids)
+            old = self._known(state, ids, "keys")
+            if boosts is None:
+                rows = replace(rows, bias=old.bias)
+            self._state = self._settled(state.removed(*state.find(ids)).added(rows))
+
+    def remove_ids(self, x: ArrayLike | faiss.IDSelector) -> int:
+        """Remove the items with these ids, or that a faiss selector accepts; return how many there were."""
+        with self._lock:
+            state = self._sealed()
+            ids = members(x, state.ids()) if isinstance(x, faiss.IDSelector) else np.unique(_check.ids(x, "x"))
+            self._state = state.removed(*state.find(ids))
+            return state.ntotal - self._state.ntotal
+
+    def reset(self) -> None:
+        """Remove all items; ids begin at 0 again."""
+        with self._lock:
+            self._state = self._empty()
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:  # noqa: N803
+        """Raise an error unless `merge_from` can take the other index."""
+        if not isinstance(otherIndex, CodedItems):
+            raise TypeError(f"`otherIndex` must be an IndexCCCF, got {type(otherIndex).__name__}.")
+        if otherIndex is self:
+            raise ValueError("`otherIndex` must be another index, got this one.")
+        if (otherIndex.n_components, otherIndex.n_bits) != (self.n_components, self.n_bits):
+            raise ValueError(
+                f"`otherIndex` must have codes of {self.n_components}x{self.n_bits} bits, "
+                f"got {otherIndex.n_components}x{otherIndex.n_bits}."
+            )
+        scales = {index.scale_ for index in (self, otherIndex) if index.ntotal or index.scale != "auto"}
+        if (self.scale is None) != (otherIndex.scale is None) or len(scales - {None}) > 1:
+            raise ValueError(
+                f"`otherIndex` must have the same scale, got {otherIndex.scale_} and not {self.scale_}. "
+                "Add its codes instead."
+            )
+
+    def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:  # noqa: N803
+        """Move all items of another index here, with `add_id` added to their ids; the other is empty then."""
+        add_id = _check.integer(add_id, "add_id", 0)
+        self.check_compatible_for_merge(otherIndex)
+        first, second = sorted((self, otherIndex), key=id)  # always in one order: no deadlock
+        with first._lock, second._lock:
+            mine, other = self._sealed(), otherIndex._sealed()
+            self.check_compatible_for_merge(otherIndex)
+            if not other.ntotal:
+                return
+            ids = other.ids()
+            if int(ids[-1]) + add_id > _check.MAX_ID:
+                raise ValueError(f"`add_id` must leave ids up to {_check.MAX_ID}, got {add_id}.")
+            self._refuse_known(mine, ids + add_id, f"Pass `add_id`, for example {mine.next_id}.")
+            self._state = mine.merged(other, add_id)
+            otherIndex.reset()
+
+    def reconstruct(self, key: int, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return the expanded vector, float32 (d,), of the item with id `key`."""
+        key = _check.integer(key, "key", 0, _check.MAX_ID)
+        vector = _check.output(x, "x", (self.d,), np.float32)
+        vector[:] = self.reconstruct_batch(np.array([key]))[0]
+        return vector
+
+    def reconstruct_batch(self, key: ArrayLike, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return the expanded vectors, float32 (n, d), of the items with ids `key`, in their order."""
+        ids = _check.ids(key, "key")
+        vectors = _check.output(x, "x", (len(ids), self.d), np.float32)
+        if len(ids):
+            state = self._sealed()
+            rows = self._known(state, ids, "key")
+            weights = rows.weights.astype(np.float64) / (state.scale or 1.0)
+            vectors[:] = expand(rows.words, weights.astype(np.float32), self.n_bits)
+        return vectors
+
+    def reconstruct_n(
+        self, n0: int = 0, ni: int = -1, x: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the expanded vectors of the items n0 to n0 + ni - 1 in the order of their ids; ni = -1: all.
+
+        While ids are consecutive from 0, as `add` gives them, n0 is an id, as in faiss. In general row i
+        belongs to ``index.ids[i]``.
+        """
+        ids = self.ids
+        n0 = _check.integer(n0, "n0", 0, len(ids))
+        ni = _check.integer(ni, "ni", -1, len(ids) - n0)
+        return self.reconstruct_batch(ids[n0:] if ni == -1 else ids[n0 : n0 + ni], x)
+
+    def sa_code_size(self) -> int:
+        """Return the bytes of one item as `sa_encode` writes it: its packed bits and G float32 weights."""
+        dtype, n_words = word_layout(self.n_bits)
+        return int(self.n_components * (dtype.itemsize * n_words + 4))
+
+    def sa_encode(self, x: ArrayLike | CompositionalCodes) -> NDArray[np.uint8]:
+        """Return items as bytes, uint8 (n, sa_code_size()), their weights rounded as `add` would."""
+        codes, _ = self._checked(x, None)
+        scale = self._scale_for(self._state, codes, None)
+        weights = self._rows(scale, codes, None, np.arange(len(codes))).weights / np.float64(scale or 1.0)
+        octets = [codes.bits.reshape(len(codes), -1).view(np.uint8), weights.astype("<f4").view(np.uint8)]
+        return np.concatenate(octets, axis=1)
+
+    def sa_decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return the expanded vectors, float32 (n, d), of what `sa_encode` wrote."""
+        octets = np.asarray(codes)
+        if octets.dtype != np.uint8:
+            raise TypeError(f"`codes` must be uint8, got {octets.dtype}.")
+        if octets.ndim != 2 or octets.shape[1] != self.sa_code_size():
+            raise ValueError(f"`codes` must be of shape (n, {self.sa_code_size()}), got {octets.shape}.")
+        cut = octets.shape[1] - 4 * self.n_components
+        dtype, n_words = word_layout(self.n_bits)
+        words = np.ascontiguousarray(octets[:, :cut]).view(dtype)
+        weights = np.ascontiguousarray(octets[:, cut:]).view("<f4")
+        shape = (len(octets), self.n_components, n_words)
+        return CompositionalCodes(words.reshape(shape), weights, self.n_bits).to_vectors()
+
+    def _checked(self, x: Any, bias: Any) -> tuple[CompositionalCodes, NDArray[np.float32] | None]:
+        """Return items to add as codes, and their biases."""
+        if not isinstance(x, CompositionalCodes):
+            x = CompositionalCodes.from_vectors(x, self.n_components, self.n_bits)
+        if (x.n_components, x.n_bits) != (self.n_components, self.n_bits):
+            raise ValueError(
+                f"`x` must be codes of {self.n_components}x{self.n_bits} bits, got {x.n_components}x{x.n_bits}."
+            )
+        return x, None if bias is None else _check.vector(bias, "bias", len(x))
+
+    def _scale_for(self, state: State, codes: CompositionalCodes, bias: Any) -> float | None:
+        """Return the scale of item weights; "auto" is settled by the first items that have a weight or bias."""
+        if self.scale != "auto" or state.scale is not None:
+            return state.scale
+        largest = codes.weights.max(initial=0.0)
+        if not largest and bias is not None:
+            largest = np.abs(bias).max(initial=0.0)
+        return 255.0 / float(largest) if largest else None
+
+    def _rows(
+        self, scale: float | None, codes: CompositionalCodes, bias: Any, ids: NDArray[np.int64]
+    ) -> Rows:
+        """Return codes as the segments store them."""
+        if self.scale is None:
+            return Rows(codes.bits, codes.weights, bias, ids)
+        weights = round_weights(codes.weights, scale or 1.0, "x")
+        if not weights.any() and codes.weights.any():
+            warnings.warn(
+                f"All weights round to 0 at scale={self.scale}, so every score is 0. "
+                'Use a larger scale, or scale="auto".',
+                stacklevel=4,
+            )
+        if bias is not None:
+            boosts = np.rint(bias * np.float64(scale or 1.0))
+            if np.abs(boosts).max(initial=0.0) > MAX_BIAS:
+                raise ValueError(
+                    f"`bias` must be at most {MAX_BIAS} in size after scaling by {scale:g}, "
+                    f"got {np.abs(bias).max():g}. Use a smaller scale."
+                )
+            bias = boosts.astype(np.int32)
+        return Rows(codes.bits, weights, bias, ids)
+
+    def _added(self, state: State, codes: CompositionalCodes, bias: Any, ids: NDArray[np.int64]) -> State:
+        if not len(codes):
+            return state
+        scale = self._scale_for(state, codes, bias)
+        return self._settled(replace(state, scale=scale).added(self._rows(scale, codes, bias, ids)))
+
+    def _settled(self, state: State) -> State:
+        return state.sealed(self.n_bits) if state.is_due() else state
+
+    def _sealed(self) -> State:
+        """Return the present state, with nothing pending."""
+        if self._state.pending:
+            with self._lock:
+                self._state = self._state.sealed(self.n_bits)
+                return self._state
+        return self._state
+
+    def _known(self, state: State, ids: NDArray[np.int64], name: str) -> Rows:
+        """Return the items with these ids, or say which is unknown."""
+        rows = state.rows_of(ids)
+        if rows is None:
+            unknown = ids[state.find(ids)[0] < 0][0]
+            raise ValueError(f"`{name}` must be ids in the index, got {unknown}, which is not. See `index.ids`.")
+        return rows
+
+    def _refuse_known(self, state: State, ids: NDArray[np.int64], advice: str) -> None:
+        known = ids[state.find(ids)[0] >= 0]
+        if len(known):
+            raise ValueError(f"`ids` must not be in the index yet, got {known[0]}, which is. {advice}")

@@ -1,0 +1,166 @@
+"""The items of an index at one moment: immutable segments, deletion masks, and batches not yet grouped.
+
+A writer makes a new `State` and swaps it in; a reader keeps the one it started with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index.segment import Rows, Segment
+
+FANOUT = 8  # this many parts of like size become one: an item is moved at most log8(n) times
+MAX_PENDING = 8192  # rows added in small batches wait for each other, or for the next reader
+MAX_DEAD = 0.25  # a part with a larger share of deleted rows is written anew
+NO_BITS = np.empty(0, dtype=np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A segment and the rows of it that are deleted."""
+
+    segment: Segment
+    dead: NDArray[np.uint8] = field(default_factory=lambda: NO_BITS)  # bit i for row i; empty when no row is
+    n_dead: int = 0
+
+    def __len__(self) -> int:
+        return len(self.segment) - self.n_dead
+
+    @property
+    def dead_mask(self) -> NDArray[np.bool_]:
+        """The deleted rows as booleans (n,)."""
+        if not self.n_dead:
+            return np.zeros(len(self.segment), dtype=bool)
+        return np.unpackbits(self.dead, count=len(self.segment), bitorder="little").view(bool)
+
+    def rows(self) -> Rows:
+        """Return the items that are not deleted."""
+        return self.segment.decode(np.flatnonzero(~self.dead_mask))
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each id, or -1 where it is unknown or deleted."""
+        rows = self.segment.find(ids)
+        if self.n_dead:
+            rows[(self.dead[rows >> 3] >> (rows & 7)) & 1 > 0] = -1
+        return rows
+
+    def subset(self, rows: NDArray[np.int64]) -> Part:
+        """Return a part of its own with only these rows, at least one."""
+        return Part(Segment.build(self.segment.decode(rows), self.segment.n_bits))
+
+    def masked(self, alive: NDArray[np.bool_]) -> Part:
+        """Return the part with all rows deleted but where `alive`, which no deleted row may be."""
+        n_dead = len(alive) - int(np.count_nonzero(alive))
+        return Part(self.segment, np.packbits(~alive, bitorder="little"), n_dead)
+
+    def without(self, rows: NDArray[np.int64]) -> Part | None:
+        """Return the part with these rows deleted too, None when nothing is left."""
+        alive = ~self.dead_mask
+        alive[rows] = False
+        left = np.flatnonzero(alive)
+        if not len(left):
+            return None
+        return self.subset(left) if len(left) < (1 - MAX_DEAD) * len(alive) else self.masked(alive)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All items of an index; every method returns a new state."""
+
+    parts: tuple[Part, ...] = ()
+    pending: tuple[Rows, ...] = ()
+    ntotal: int = 0
+    next_id: int = 0
+    scale: float | None = None  # what item weights were multiplied by; None: not known yet, or float weights
+
+    def added(self, rows: Rows) -> State:
+        """Take in a checked batch."""
+        return replace(
+            self,
+            pending=self.pending + (rows,),
+            ntotal=self.ntotal + len(rows),
+            next_id=max(self.next_id, int(rows.ids.max()) + 1),
+        )
+
+    def is_due(self) -> bool:
+        """Whether the pending batches are worth a segment."""
+        return sum(map(len, self.pending)) >= MAX_PENDING or len(self.pending) >= 64
+
+    def sealed(self, n_bits: int) -> State:
+        """Group the pending batches into a segment, and merge parts of like size."""
+        if not self.pending:
+            return self
+        new = Part(Segment.build(Rows.concatenate(list(self.pending)), n_bits))
+        return replace(self, parts=settle(self.parts + (new,)), pending=())
+
+    def find(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the part and the row of each id, -1 where it is unknown. Nothing may be pending."""
+        part_of = np.full(len(ids), -1, dtype=np.int64)
+        row_of = np.full(len(ids), -1, dtype=np.int64)
+        for number, part in enumerate(self.parts):
+            rows = part.find(ids)
+            part_of[rows >= 0] = number
+            row_of[rows >= 0] = rows[rows >= 0]
+        return part_of, row_of
+
+    def removed(self, part_of: NDArray[np.int64], row_of: NDArray[np.int64]) -> State:
+        """Delete rows found by `find`."""
+        parts = []
+        for number, part in enumerate(self.parts):
+            rows = row_of[part_of == number]
+            left = part.without(rows) if len(rows) else part
+            if left is not None:
+                parts.append(left)
+        return replace(self, parts=settle(tuple(parts)), ntotal=sum(map(len, parts)))
+
+    def merged(self, other: State, add_id: int) -> State:
+        """Take over the parts of another state, with `add_id` added to their ids. Nothing may be pending."""
+        moved = tuple(replace(part, segment=part.segment.shifted(add_id)) for part in other.parts)
+        return State(
+            settle(self.parts + moved),
+            (),
+            self.ntotal + other.ntotal,
+            max(self.next_id, other.next_id + add_id),
+            other.scale if self.scale is None else self.scale,
+        )
+
+    def rows_of(self, ids: NDArray[np.int64]) -> Rows | None:
+        """Return the items with these ids in their order, or None if any is unknown. Nothing may be pending."""
+        part_of, row_of = self.find(ids)
+        if (part_of < 0).any():
+            return None
+        pieces, places = [], []
+        for number, part in enumerate(self.parts):
+            place = np.flatnonzero(part_of == number)
+            if len(place):
+                pieces.append(part.segment.decode(row_of[place]))
+                places.append(place)
+        rows = Rows.concatenate(pieces)
+        back = np.argsort(np.concatenate(places))
+        bias = None if rows.bias is None else rows.bias[back]
+        return Rows(rows.words[back], rows.weights[back], bias, rows.ids[back])
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return all ids in ascending order. Nothing may be pending."""
+        found = [part.segment.ids[~part.dead_mask] for part in self.parts]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
+
+def settle(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Merge parts of like size (the same power of `FANOUT`) until fewer than `FANOUT` of each remain."""
+    levels: dict[int, list[Part]] = {}
+    for part in parts:
+        levels.setdefault(_level(part), []).append(part)
+    crowded = next((alike for alike in levels.values() if len(alike) >= FANOUT), None)
+    if crowded is None:
+        return parts
+    rows = Rows.concatenate([part.rows() for part in crowded])
+    merged = Part(Segment.build(rows, crowded[0].segment.n_bits))
+    return settle(tuple(part for part in parts if part not in crowded) + (merged,))
+
+
+def _level(part: Part) -> int:
+    return (len(part).bit_length() - 1) // (FANOUT.bit_length() - 1)

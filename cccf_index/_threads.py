@@ -1,0 +1,57 @@
+"""The one way to use cores: chunks of rows over a thread pool, while the kernels release the GIL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import faiss
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _forget_pool() -> None:
+    """A forked child has none of its parent's threads."""
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+def thread_count(requested: int) -> int:
+    """Return `requested`, or what ``faiss.omp_set_num_threads`` allows when it is 0."""
+    return requested or int(faiss.omp_get_max_threads())
+
+
+def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: int = 16) -> None:
+    """Call ``work(start, stop)`` on consecutive ranges that cover ``range(n)``, on up to `n_threads` threads.
+
+    Chunks hold at least `least` rows, and there are up to four a thread, so that a slow core does not
+    hold up the others. The caller's thread takes its share. An error in any chunk is raised here.
+    """
+    global _pool
+    n_chunks = min(-(-n // least), 4 * n_threads)
+    if n_threads <= 1 or n_chunks <= 1:
+        if n:
+            work(0, n)
+        return
+    bounds = [n * i // n_chunks for i in range(n_chunks + 1)]
+    waiting = iter(list(zip(bounds[:-1], bounds[1:], strict=True)))
+
+    def take_chunks() -> None:
+        for start, stop in waiting:  # next() of a list iterator is atomic under the GIL
+            work(start, stop)
+
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max_workers=256, thread_name_prefix="cccf")
+    futures = [_pool.submit(take_chunks) for _ in range(min(n_threads, n_chunks) - 1)]
+    try:
+        take_chunks()
+    finally:
+        for future in futures:
+            future.exception()  # wait for all, so that no thread writes after we return
+    for future in futures:
+        future.result()

@@ -1,0 +1,253 @@
+"""Compositional codes: G binary codes of r bits and a sparse weight row for each user or item."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cccf_index import _check, _container
+
+MAX_COMPONENTS = 64  # a set of components is one 64-bit mask
+MAX_BITS = 512
+MAX_WEIGHT = 2**23 - 1  # weight / scale survives float32, and G * r * MAX_WEIGHT ** 2 < 2 ** 61
+
+KIND = "codes"
+
+
+def word_layout(n_bits: int) -> tuple[np.dtype, int]:
+    """Return the dtype of the smallest words that hold `n_bits`, and how many of them."""
+    if n_bits > 64:
+        return np.dtype("<u8"), -(-n_bits // 64)
+    n_bytes = next(size for size in (1, 2, 4, 8) if n_bits <= 8 * size)
+    return np.dtype(f"<u{n_bytes}"), 1
+
+
+def pack(positive: NDArray[np.bool_]) -> NDArray[Any]:
+    """Pack booleans (n, G, r) into words (n, G, W): bit q of a code is bit q of its words, from the lowest."""
+    n, n_components, n_bits = positive.shape
+    dtype, n_words = word_layout(n_bits)
+    octets = np.packbits(positive, axis=2, bitorder="little")
+    missing = dtype.itemsize * n_words - octets.shape[2]
+    if missing:
+        octets = np.pad(octets, ((0, 0), (0, 0), (0, missing)))
+    return np.ascontiguousarray(octets).view(dtype).reshape(n, n_components, n_words)
+
+
+def unpack(words: NDArray[Any], n_bits: int) -> NDArray[np.uint8]:
+    """Undo `pack`: words (n, G, W) to zeros and ones (n, G, r)."""
+    octets = np.ascontiguousarray(words).view(np.uint8)
+    return np.unpackbits(octets, axis=2, count=n_bits, bitorder="little")
+
+
+def expand(words: NDArray[Any], weights: NDArray[Any], n_bits: int) -> NDArray[Any]:
+    """Return the expanded vectors ``weight * sign``, (n, G * r), in the dtype of `weights`."""
+    signs = unpack(words, n_bits).astype(weights.dtype) * 2 - 1
+    return (signs * weights[:, :, None]).reshape(len(words), -1)
+
+
+def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return the weights (n, G) that `x` has if it is expanded codes, and which components (n, G) are such.
+
+    A component is one when all its values have the same size; its weight is that size.
+    """
+    sizes = np.abs(x).reshape(len(x), n_components, -1)
+    weights = sizes[:, :, 0]
+    return weights, (sizes == weights[:, :, None]).all(axis=2)
+
+
+def round_weights(weights: NDArray[np.float32], scale: Any, name: str) -> NDArray[np.uint32]:
+    """Return the integers nearest to ``scale * weights`` (paper, section 4.7), or say which is too large."""
+    scaled = np.rint(weights * np.asarray(scale, dtype=np.float64))
+    if scaled.size and scaled.max() > MAX_WEIGHT:
+        row, component = (int(i) for i in np.argwhere(scaled > MAX_WEIGHT)[0])
+        raise ValueError(
+            f"`{name}` must be at most {MAX_WEIGHT} after scaling, got a weight of {weights[row, component]:g} "
+            f"at row {row}, component {component}. Divide the weights by a constant, or use a smaller scale."
+        )
+    return scaled.astype(np.uint32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompositionalCodes:
+    """Packed binary codes and component weights of n users or items; frozen.
+
+    The score of a user and an item is ``sum_k eta[k] * xi[k] * <b^k, d^k>`` (paper, section 3.1), which is
+    the inner product of their expanded vectors, see `to_vectors`.
+
+    Parameters
+    ----------
+    bits : ndarray of uint8, uint16, uint32 or uint64, shape (n, G, W)
+        Bit q is 1 where sign q is +1. Words are the smallest that hold a code; above 64 bits there are
+        W words of 8 bytes. Bits of components without weight are stored as 0, and padding bits must be 0.
+    weights : array_like of float, shape (n, G)
+        Non-negative; zero where a component is not active.
+    n_bits : int
+        r, the bits of one component.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cccf_index import CompositionalCodes
+    >>> signs = np.array([[[1, -1, 1], [1, 1, 1]]])
+    >>> codes = CompositionalCodes.from_signs(signs, weights=[[0.5, 0.0]])
+    >>> codes
+    CompositionalCodes(n=1, n_components=2, n_bits=3, sparsity=0.50)
+    >>> codes.to_vectors().tolist()
+    [[0.5, -0.5, 0.5, 0.0, 0.0, 0.0]]
+    """
+
+    bits: NDArray[Any]
+    weights: NDArray[np.float32]
+    n_bits: int
+
+    def __post_init__(self) -> None:
+        n_bits = _check.integer(self.n_bits, "n_bits", 1, MAX_BITS)
+        dtype, n_words = word_layout(n_bits)
+        bits = np.asarray(self.bits)
+        if bits.dtype != dtype:
+            raise TypeError(f"`bits` must be {dtype} for {n_bits} bits, got {bits.dtype}.")
+        if bits.ndim != 3 or bits.shape[2] != n_words or not 1 <= bits.shape[1] <= MAX_COMPONENTS:
+            raise ValueError(f"`bits` must be of shape (n, 1 to {MAX_COMPONENTS}, {n_words}), got {bits.shape}.")
+        used = n_bits - 8 * dtype.itemsize * (n_words - 1)
+        if used < 8 * dtype.itemsize and (bits[:, :, -1] >> dtype.type(used)).any():
+            raise ValueError(f"`bits` must be 0 above bit {n_bits - 1} of each component.")
+        weights = _check.weights(self.weights, "weights", bits.shape[:2])
+        self._freeze(np.where(weights[:, :, None] > 0, bits, dtype.type(0)), weights, n_bits)
+
+    def _freeze(self, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> None:
+        for array in (bits, weights):
+            array.flags.writeable = False
+        object.__setattr__(self, "bits", bits)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "n_bits", n_bits)
+
+    @classmethod
+    def _trusted(cls, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> CompositionalCodes:
+        """Wrap arrays that come from checked codes and that nobody else will change."""
+        codes = object.__new__(cls)
+        codes._freeze(bits, weights, n_bits)
+        return codes
+
+    @classmethod
+    def from_signs(cls, signs: ArrayLike, weights: Any = None) -> CompositionalCodes:
+        """Pack signs (n, G, r) of -1/+1 (or bool, True for +1) with weights (n, G).
+
+        Weights may be dense or scipy.sparse; None stands for all ones (DCF codes are the case G = 1).
+        """
+        array = np.asarray(signs)
+        if array.ndim != 3:
+            raise ValueError(f"`signs` must be of shape (n, n_components, n_bits), got {array.shape}.")
+        n, n_components, n_bits = array.shape
+        _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
+        _check.integer(n_bits, "n_bits", 1, MAX_BITS)
+        if array.dtype.kind not in "bif":
+            raise TypeError(f"`signs` must be bool or numbers -1 and +1, got dtype {array.dtype}.")
+        if array.dtype.kind != "b" and not (np.abs(array) == 1).all():
+            raise ValueError(f"`signs` must be -1 or +1, got {array[np.abs(array) != 1][0]}.")
+        if weights is None:
+            weights = np.ones((n, n_components), dtype=np.float32)
+        return cls(pack(array > 0), weights, n_bits)
+
+    @classmethod
+    def from_vectors(cls, x: ArrayLike, n_components: int, n_bits: int) -> CompositionalCodes:
+        """Undo `to_vectors`: each component of a row must hold one size with any signs."""
+        n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
+        n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
+        vectors = _check.matrix(x, "x", n_components * n_bits)
+        weights, coded = split(vectors, n_components)
+        if not coded.all():
+            row, component = (int(i) for i in np.argwhere(~coded)[0])
+            raise ValueError(
+                f"`x` must be expanded codes, but row {row} has different absolute values in component "
+                f"{component} (columns {component * n_bits} to {(component + 1) * n_bits - 1})."
+            )
+        return cls._from_split(vectors, weights, n_bits)
+
+    @classmethod
+    def _from_split(
+        cls, vectors: NDArray[np.float32], weights: NDArray[np.float32], n_bits: int
+    ) -> CompositionalCodes:
+        signs = vectors.reshape(weights.shape + (n_bits,)) > 0  # all False where the weight is 0
+        return cls._trusted(pack(signs), np.ascontiguousarray(weights), n_bits)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[CompositionalCodes]) -> CompositionalCodes:
+        """Stack codes with the same number of components and bits."""
+        parts = list(parts)
+        if not parts:
+            raise ValueError("`parts` must hold at least one CompositionalCodes, got none.")
+        shapes = {(part.n_components, part.n_bits) for part in parts}
+        if len(shapes) > 1:
+            raise ValueError(f"`parts` must have the same n_components and n_bits, got {sorted(shapes)}.")
+        bits = np.concatenate([part.bits for part in parts])
+        return cls._trusted(bits, np.concatenate([part.weights for part in parts]), parts[0].n_bits)
+
+    @property
+    def n_components(self) -> int:
+        """G, the number of components."""
+        return int(self.bits.shape[1])
+
+    @property
+    def d(self) -> int:
+        """The dimension G * r of the expanded vectors."""
+        return self.n_components * self.n_bits
+
+    @property
+    def sparsity(self) -> float:
+        """The share of weights that are zero."""
+        return 1.0 - np.count_nonzero(self.weights) / max(1, self.weights.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; an index stores only the active components, at smaller weights."""
+        return int(self.bits.nbytes + self.weights.nbytes)
+
+    def to_signs(self) -> NDArray[np.int8]:
+        """Return the signs, int8 (n, G, r) of -1/+1, all -1 where the weight is zero."""
+        return unpack(self.bits, self.n_bits).astype(np.int8) * np.int8(2) - np.int8(1)
+
+    def to_vectors(self) -> NDArray[np.float32]:
+        """Return the expanded vectors, float32 (n, G * r): weight * sign, component after component."""
+        return expand(self.bits, self.weights, self.n_bits)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file, checksummed and atomically."""
+        arrays = {"bits": self.bits, "weights": self.weights}
+        _container.write_file(path, KIND, {"n_bits": self.n_bits}, arrays.items())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CompositionalCodes:
+        """Read what `save` wrote; a damaged or foreign file is a ValueError."""
+        meta, arrays = _container.read_file(path, KIND)
+        return cls(arrays["bits"], arrays["weights"], meta["n_bits"])
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    def __getitem__(self, rows: Any) -> CompositionalCodes:
+        """Select rows by an integer (a single row stays 2-D), a slice, an integer array or a mask."""
+        if isinstance(rows, (int, np.integer)):
+            rows = [rows]
+        return self._trusted(self.bits[rows], self.weights[rows], self.n_bits)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CompositionalCodes):
+            return NotImplemented
+        return (
+            self.n_bits == other.n_bits
+            and np.array_equal(self.bits, other.bits)
+            and np.array_equal(self.weights, other.weights)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"CompositionalCodes(n={len(self)}, n_components={self.n_components}, "
+            f"n_bits={self.n_bits}, sparsity={self.sparsity:.2f})"
+        )

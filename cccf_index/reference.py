@@ -1,0 +1,55 @@
+"""The search of `IndexCCCF` in plain numpy, slow and obvious: what the tests hold the index to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index.codes import CompositionalCodes, expand, round_weights
+
+
+def integer_vectors(codes: CompositionalCodes, scale: float) -> NDArray[np.int64]:
+    """Return the expanded vectors of codes whose weights are rounded at `scale`, int64 (n, G * r)."""
+    return expand(codes.bits, round_weights(codes.weights, scale, "codes").astype(np.int64), codes.n_bits)
+
+
+def search(
+    queries: NDArray[Any],
+    items: NDArray[Any],
+    k: int,
+    ids: NDArray[np.int64] | None = None,
+    bias: NDArray[Any] | None = None,
+    exclude: Any = None,
+    allow: NDArray[np.int64] | None = None,
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return scores and ids (nq, k): score descending, then id ascending; missing places are 0 and -1.
+
+    Parameters
+    ----------
+    queries, items : ndarray, shape (nq, d) and (n, d)
+        Expanded vectors. Of integers the scores are exact, of floats as good as numpy's.
+    ids : ndarray of int64, shape (n,), optional
+        0 to n - 1 by default.
+    bias : ndarray, shape (n,), optional
+        Added to the items' scores, in the scores' units.
+    exclude : scipy.sparse matrix, shape (nq, any), optional
+        Pairs (query, id) that may not be returned.
+    allow : ndarray of int64, optional
+        The only ids that may be returned.
+    """
+    ids = np.arange(len(items)) if ids is None else ids
+    scores = queries @ items.T + (0 if bias is None else bias)
+    best_scores = np.zeros((len(queries), k), dtype=scores.dtype)
+    best_ids = np.full((len(queries), k), -1, dtype=np.int64)
+    for i in range(len(queries)):
+        good = np.ones(len(items), dtype=bool) if allow is None else np.isin(ids, allow)
+        if exclude is not None:
+            row = exclude.tocsr()[[i]]
+            good &= ~np.isin(ids, row.indices)
+        rows = np.flatnonzero(good)
+        order = rows[np.lexsort((ids[rows], -scores[i, rows]))][:k]
+        best_scores[i, : len(order)] = scores[i, order]
+        best_ids[i, : len(order)] = ids[order]
+    return best_scores, best_ids

@@ -1,0 +1,225 @@
+"""A segment: an immutable run of items, grouped by their non-zero components, as the kernels scan it.
+
+Items with the same set of active components stand together, in the order of their ids. The codes of component k of
+all groups that have it are one `faiss.IndexBinaryFlat` shard; its weights stand in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index import kernels
+from cccf_index.codes import word_layout
+
+MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Items as plain arrays, in any order: what segments are made of, and what they decode to."""
+
+    words: NDArray[Any]  # (n, G, W)
+    weights: NDArray[Any]  # unsigned integers, or float32 (n, G)
+    bias: NDArray[Any] | None  # int32 or float32 (n,)
+    ids: NDArray[np.int64]  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def concatenate(cls, parts: list[Rows]) -> Rows:
+        """Stack rows; where only some have a bias, the others' is zero."""
+        if len(parts) == 1:
+            return parts[0]
+        bias = None
+        known = next((part.bias for part in parts if part.bias is not None), None)
+        if known is not None:
+            bias = np.concatenate(
+                [np.zeros(len(p), known.dtype) if p.bias is None else p.bias for p in parts]
+            )
+        return cls(
+            np.concatenate([part.words for part in parts]),
+            np.concatenate([part.weights for part in parts]),
+            bias,
+            np.concatenate([part.ids for part in parts]),
+        )
+
+
+def component_sets(weights: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the set of active components of each row as a mask, bit k for component k."""
+    octets = np.packbits(weights > 0, axis=1, bitorder="little")
+    padded = np.zeros((len(weights), 8), dtype=np.uint8)
+    padded[:, : octets.shape[1]] = octets
+    return padded.view(np.uint64)[:, 0]
+
+
+def assign_groups(sets: NDArray[np.uint64]) -> tuple[NDArray[Any], NDArray[np.uint64]]:
+    """Return the group of each row and the set of components that each group covers.
+
+    A set of at least `MIN_GROUP` rows is its own group. Smaller ones join their neighbours in numeric order, which
+    share their highest components, until a group has about that many rows: tiny groups never dominate a scan.
+    """
+    masks, member, counts = np.unique(sets, return_inverse=True, return_counts=True)
+    tiny = counts < MIN_GROUP
+    group = np.empty(len(masks), dtype=np.int64)
+    # every step of the running count is below MIN_GROUP, so no group number is left out
+    group[tiny] = (np.cumsum(counts[tiny]) - 1) // MIN_GROUP
+    n_shared = int(group[tiny][-1]) + 1 if tiny.any() else 0
+    group[~tiny] = n_shared + np.arange(len(masks) - tiny.sum())
+    covers = np.zeros(n_shared + len(masks) - int(tiny.sum()), dtype=np.uint64)
+    np.bitwise_or.at(covers, group, masks)
+    return group.astype(np.min_scalar_type(len(covers)))[member.ravel()], covers
+
+
+def compact_ids(ids: NDArray[np.int64]) -> tuple[np.int64, NDArray[Any]]:
+    """Return the smallest id and the offsets from it: none for consecutive ids, 4 bytes each where they fit."""
+    first = ids.min()
+    offsets = ids - first
+    if np.array_equal(offsets, np.arange(len(ids))):
+        return first, np.empty(0, dtype=np.uint32)
+    return first, offsets.astype(np.uint32) if offsets.max() < 2**32 else offsets
+
+
+def smallest_unsigned(weights: NDArray[Any]) -> NDArray[Any]:
+    """Return integer weights in the smallest of uint8, uint16, uint32 that holds them; floats as they are."""
+    if weights.dtype.kind == "f":
+        return weights
+    return weights.astype(np.min_scalar_type(weights.max(initial=0)), copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Grouped items: `tables` for the kernels, `shards` that own the codes, `order` to look up ids."""
+
+    n_bits: int
+    shards: tuple[faiss.IndexBinaryFlat, ...]
+    tables: kernels.Tables
+    order: NDArray[Any]  # rows by ascending id, unsigned; empty where the rows stand so
+
+    @classmethod
+    def build(cls, rows: Rows, n_bits: int) -> Segment:
+        """Group and store `rows`, at least one; O(n log n)."""
+        n_components = rows.words.shape[1]
+        member, covers = assign_groups(component_sets(rows.weights))
+        ascending = len(rows) == 1 or bool((np.diff(rows.ids) > 0).all())
+        by_group = np.argsort(member, kind="stable") if ascending else np.lexsort((rows.ids, member))
+        member = member[by_group]
+        sizes = np.bincount(member, minlength=len(covers))
+        starts = np.concatenate(([0], np.cumsum(sizes)))
+        has = (covers[:, None] >> np.arange(n_components, dtype=np.uint64)) & np.uint64(1) > 0
+        filled = np.cumsum(has * sizes[:, None], axis=0)
+        slots = np.where(has, filled - sizes[:, None], -1)
+
+        weights = smallest_unsigned(rows.weights)
+        peak_dtype = np.float64 if weights.dtype.kind == "f" else np.int64
+        peaks = np.zeros((len(covers), n_components), dtype=peak_dtype)
+        shards, columns = [], []
+        for k in range(n_components):
+            chosen = by_group if has[:, k].all() else by_group[has[member, k]]
+            shards.append(make_shard(rows.words[chosen, k]))
+            columns.append(weights[chosen, k])
+            if len(chosen):
+                peaks[has[:, k], k] = np.maximum.reduceat(columns[k], slots[has[:, k], k])
+        bias = np.empty(0, dtype=np.int32 if peak_dtype is np.int64 else np.float32)
+        bias_peaks = np.zeros(len(covers), dtype=peak_dtype)
+        if rows.bias is not None:
+            bias = rows.bias[by_group]
+            bias_peaks[:] = np.maximum.reduceat(bias, starts[:-1])
+        ids = rows.ids[by_group]
+        first_id, id_offsets = compact_ids(ids)
+        in_order = len(covers) == 1  # one group stands in the order of its ids
+        order = np.empty(0, np.uint32) if in_order else np.argsort(ids).astype(np.min_scalar_type(len(ids)))
+        return cls.assemble(
+            n_bits, tuple(shards), order, starts=starts, slots=slots, weights=np.concatenate(columns), peaks=peaks,
+            bias=bias, bias_peaks=bias_peaks, first_id=first_id, id_offsets=id_offsets,
+        )  # fmt: skip
+
+    @classmethod
+    def assemble(
+        cls, n_bits: int, shards: tuple[faiss.IndexBinaryFlat, ...], order: NDArray[Any], **arrays: Any
+    ) -> Segment:
+        """Put a segment together from its shards and the other arrays of its tables."""
+        addresses = np.array([int(shard.xb.data()) if shard.ntotal else 0 for shard in shards], dtype=np.int64)
+        bases = np.concatenate(([0], np.cumsum([shard.ntotal for shard in shards]))).astype(np.int64)
+        return cls(n_bits, shards, kernels.Tables(shards=addresses, bases=bases, **arrays), order)
+
+    def __len__(self) -> int:
+        return int(self.tables.starts[-1])
+
+    @property
+    def n_components(self) -> int:
+        """G."""
+        return len(self.shards)
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The ids in the order of the rows, int64 (n,)."""
+        return self.decode_ids(np.arange(len(self)))
+
+    @cached_property
+    def peaks(self) -> NDArray[Any]:
+        """The largest weight of each component (G,)."""
+        return self.tables.peaks.max(axis=0)
+
+    @cached_property
+    def bias_size(self) -> float:
+        """The largest absolute bias."""
+        return float(np.abs(self.tables.bias.astype(np.float64)).max(initial=0.0))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, weights, ids and tables."""
+        arrays = [a for a in self.tables if isinstance(a, np.ndarray)]
+        return sum(s.ntotal * s.code_size for s in self.shards) + sum(a.nbytes for a in arrays) + self.order.nbytes
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each id, or -1."""
+        rows = np.empty(len(ids), dtype=np.int64)
+        kernels.find_rows(ids, self.tables.first_id, self.tables.id_offsets, self.order, len(self), rows)
+        return rows
+
+    def decode(self, which: NDArray[Any]) -> Rows:
+        """Return the items of the given rows."""
+        t = self.tables
+        dtype, n_words = word_layout(self.n_bits)
+        group = np.searchsorted(t.starts, which, side="right") - 1
+        words = np.zeros((len(which), self.n_components, n_words), dtype=dtype)
+        weights = np.zeros((len(which), self.n_components), dtype=t.weights.dtype)
+        for k, shard in enumerate(self.shards):
+            slot = t.slots[group, k]
+            has = slot >= 0
+            place = (slot + which - t.starts[group])[has]
+            if len(place):
+                words[has, k] = shard_words(shard, dtype, n_words)[place]
+                weights[has, k] = t.weights[t.bases[k] + place]
+        bias = t.bias[which] if t.bias.size else None
+        return Rows(words, weights, bias, self.decode_ids(which))
+
+    def decode_ids(self, which: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the ids of the given rows."""
+        offsets = self.tables.id_offsets
+        return (offsets[which] if offsets.size else which).astype(np.int64) + self.tables.first_id
+
+    def shifted(self, add_id: int) -> Segment:
+        """Return the same items with `add_id` added to their ids, sharing all memory."""
+        return replace(self, tables=self.tables._replace(first_id=self.tables.first_id + np.int64(add_id)))
+
+
+def make_shard(words: NDArray[Any]) -> faiss.IndexBinaryFlat:
+    """Return a faiss index that owns a copy of the codes (n, W)."""
+    octets = np.ascontiguousarray(words).view(np.uint8)
+    shard = faiss.IndexBinaryFlat(8 * octets.shape[1])
+    shard.add(octets)
+    return shard
+
+
+def shard_words(shard: faiss.IndexBinaryFlat, dtype: np.dtype, n_words: int) -> NDArray[Any]:
+    """Return a view (n, W) of a shard's codes, without a copy."""
+    octets = faiss.rev_swig_ptr(shard.xb.data(), shard.ntotal * shard.code_size)
+    return octets.view(dtype).reshape(shard.ntotal, n_words)
