@@ -49,8 +49,7 @@ def _float32(array: NDArray[Any], name: str) -> NDArray[np.float32]:
     if not good.all():
         place = tuple(int(i) for i in np.argwhere(~good)[0])
         raise ValueError(
-            f"`{name}` must be finite and at most {MAX_FLOAT:g} in size, "
-            f"got {array[place]} at position {place}."
+            f"`{name}` must be finite and at most {MAX_FLOAT:g} in size, got {array[place]} at position {place}."
         )
     return result
 

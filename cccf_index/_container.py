@@ -40,7 +40,7 @@ def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -
     end = _HEAD.size
     entries = []
     for name, array in arrays:
-        data = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+        data = np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
         padding = bytes(-(end + (lead if name.endswith(".faiss") else 0)) % ALIGN)
         out.write(padding)
         out.write(data)
@@ -143,7 +143,7 @@ def _view(buffer: NDArray[np.uint8], entry: Meta, begin: int, end: int, verify: 
     start, stop = entry["offset"], entry["offset"] + count * dtype.itemsize
     if entry["begin"] != begin or not begin <= start <= stop <= end:
         raise ValueError(f"array {entry['name']} lies outside the file")
-    if verify and zlib.crc32(buffer[begin:stop]) != entry["crc32"]:
+    if verify and zlib.crc32(buffer[begin:stop].data) != entry["crc32"]:
         raise ValueError(f"the checksum of array {entry['name']} is wrong")
     view = buffer[start:stop].view(dtype).reshape(entry["shape"])
     view.flags.writeable = False

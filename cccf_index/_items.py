@@ -105,9 +105,7 @@ class CodedItems:
             ids = np.arange(state.next_id, state.next_id + len(codes))
             self._state = self._added(state, codes, boosts, ids)
 
-    def add_with_ids(
-        self, x: ArrayLike | CompositionalCodes, ids: ArrayLike, *, bias: ArrayLike | None = None
-    ) -> None:
+    def add_with_ids(self, x: ArrayLike | CompositionalCodes, ids: ArrayLike, *, bias: ArrayLike | None = None) -> None:
         """Add items under the given ids, int64 (n,), each unique and not in the index; see `add`."""
         codes, boosts = self._checked(x, bias)
         keys = _check.unique(_check.ids(ids, "ids", len(codes)), "ids")
@@ -147,7 +145,7 @@ class CodedItems:
         with self._lock:
             self._state = self._empty()
 
-    def check_compatible_for_merge(self, otherIndex: Any) -> None:  # noqa: N803
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise an error unless `merge_from` can take the other index."""
         if not isinstance(otherIndex, CodedItems):
             raise TypeError(f"`otherIndex` must be an IndexCCCF, got {type(otherIndex).__name__}.")
@@ -165,7 +163,7 @@ class CodedItems:
                 "Add its codes instead."
             )
 
-    def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:  # noqa: N803
+    def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
         """Move all items of another index here, with `add_id` added to their ids; the other is empty then."""
         add_id = _check.integer(add_id, "add_id", 0)
         self.check_compatible_for_merge(otherIndex)
@@ -200,9 +198,7 @@ class CodedItems:
             vectors[:] = expand(rows.words, weights.astype(np.float32), self.n_bits)
         return vectors
 
-    def reconstruct_n(
-        self, n0: int = 0, ni: int = -1, x: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
+    def reconstruct_n(self, n0: int = 0, ni: int = -1, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the expanded vectors of the items n0 to n0 + ni - 1 in the order of their ids; ni = -1: all.
 
         While ids are consecutive from 0, as `add` gives them, n0 is an id, as in faiss. In general row i
@@ -259,9 +255,7 @@ class CodedItems:
             largest = np.abs(bias).max(initial=0.0)
         return 255.0 / float(largest) if largest else None
 
-    def _rows(
-        self, scale: float | None, codes: CompositionalCodes, bias: Any, ids: NDArray[np.int64]
-    ) -> Rows:
+    def _rows(self, scale: float | None, codes: CompositionalCodes, bias: Any, ids: NDArray[np.int64]) -> Rows:
         """Return codes as the segments store them."""
         if self.scale is None:
             return Rows(codes.bits, codes.weights, bias, ids)

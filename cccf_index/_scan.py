@@ -17,7 +17,7 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # row starts and ascending 
 
 SLACK = 1e-5  # 131 roundings of float32, at the most, in a score of 64 components of 512 bits
 EMPTY_ID = np.iinfo(np.int64).max
-LANES = {
+LANES: dict[str, NDArray[Any]] = {
     "i4": np.array([-(2**31), 2**31 - 1], dtype=np.int32),
     "i8": np.array([-(2**63), 2**63 - 1], dtype=np.int64),
     "f4": np.array([-np.inf, np.inf], dtype=np.float32),
@@ -27,7 +27,9 @@ LANES = {
 class Queries(Protocol):
     """A batch of queries of one kind."""
 
-    empty_score: Any  # below every real score
+    @property
+    def empty_score(self) -> Any:
+        """A score below every real one."""
 
     def __len__(self) -> int: ...
 
@@ -118,10 +120,12 @@ class VectorQueries:
     n_bits: int
     code_size: int
 
-    empty_score = LANES["f4"][0]
-
     def __len__(self) -> int:
         return len(self.vectors)
+
+    @property
+    def empty_score(self) -> Any:
+        return LANES["f4"][0]
 
     def scan(self, part: Part, exclude: Pairs, prune: bool, rows: slice, scores: Any, ids: Any) -> None:
         vectors = self.vectors[rows]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from cccf_index.segment import Rows, Segment
 
 FANOUT = 8  # this many parts of like size become one: an item is moved at most log8(n) times
-MAX_PENDING = 8192  # rows added in small batches wait for each other, or for the next reader
+MAX_PENDING = 65536  # rows added in small batches wait for each other, or for the next reader
+MAX_BATCHES = 1024
 MAX_DEAD = 0.25  # a part with a larger share of deleted rows is written anew
 NO_BITS = np.empty(0, dtype=np.uint8)
 
@@ -72,6 +73,7 @@ class State:
 
     parts: tuple[Part, ...] = ()
     pending: tuple[Rows, ...] = ()
+    n_pending: int = 0
     ntotal: int = 0
     next_id: int = 0
     scale: float | None = None  # what item weights were multiplied by; None: not known yet, or float weights
@@ -81,20 +83,21 @@ class State:
         return replace(
             self,
             pending=self.pending + (rows,),
+            n_pending=self.n_pending + len(rows),
             ntotal=self.ntotal + len(rows),
             next_id=max(self.next_id, int(rows.ids.max()) + 1),
         )
 
     def is_due(self) -> bool:
         """Whether the pending batches are worth a segment."""
-        return sum(map(len, self.pending)) >= MAX_PENDING or len(self.pending) >= 64
+        return self.n_pending >= MAX_PENDING or len(self.pending) >= MAX_BATCHES
 
     def sealed(self, n_bits: int) -> State:
         """Group the pending batches into a segment, and merge parts of like size."""
         if not self.pending:
             return self
         new = Part(Segment.build(Rows.concatenate(list(self.pending)), n_bits))
-        return replace(self, parts=settle(self.parts + (new,)), pending=())
+        return replace(self, parts=settle(self.parts + (new,)), pending=(), n_pending=0)
 
     def find(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the part and the row of each id, -1 where it is unknown. Nothing may be pending."""
@@ -120,11 +123,10 @@ class State:
         """Take over the parts of another state, with `add_id` added to their ids. Nothing may be pending."""
         moved = tuple(replace(part, segment=part.segment.shifted(add_id)) for part in other.parts)
         return State(
-            settle(self.parts + moved),
-            (),
-            self.ntotal + other.ntotal,
-            max(self.next_id, other.next_id + add_id),
-            other.scale if self.scale is None else self.scale,
+            parts=settle(self.parts + moved),
+            ntotal=self.ntotal + other.ntotal,
+            next_id=max(self.next_id, other.next_id + add_id),
+            scale=other.scale if self.scale is None else self.scale,
         )
 
     def rows_of(self, ids: NDArray[np.int64]) -> Rows | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import faiss
 
@@ -12,7 +13,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def _forget_pool() -> None:
-    """A forked child has none of its parent's threads."""
+    """Begin anew in a forked child, which has none of its parent's threads."""
     global _pool
     _pool = None
 
@@ -39,7 +40,7 @@ def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: 
             work(0, n)
         return
     bounds = [n * i // n_chunks for i in range(n_chunks + 1)]
-    waiting = iter(list(zip(bounds[:-1], bounds[1:], strict=True)))
+    waiting = iter(list(pairwise(bounds)))
 
     def take_chunks() -> None:
         for start, stop in waiting:  # next() of a list iterator is atomic under the GIL

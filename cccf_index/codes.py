@@ -169,9 +169,7 @@ class CompositionalCodes:
         return cls._from_split(vectors, weights, n_bits)
 
     @classmethod
-    def _from_split(
-        cls, vectors: NDArray[np.float32], weights: NDArray[np.float32], n_bits: int
-    ) -> CompositionalCodes:
+    def _from_split(cls, vectors: NDArray[np.float32], weights: NDArray[np.float32], n_bits: int) -> CompositionalCodes:
         signs = vectors.reshape(weights.shape + (n_bits,)) > 0  # all False where the weight is 0
         return cls._trusted(pack(signs), np.ascontiguousarray(weights), n_bits)
 

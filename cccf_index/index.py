@@ -219,9 +219,7 @@ class IndexCCCF(CodedItems):
         if len(rows):
             dtype, n_words = word_layout(self.n_bits)
             code_size = dtype.itemsize * n_words
-            batches.append(
-                (rows, _scan.VectorQueries(vectors[rows], state.scale or 1.0, self.n_bits, code_size))
-            )
+            batches.append((rows, _scan.VectorQueries(vectors[rows], state.scale or 1.0, self.n_bits, code_size)))
         return batches, len(vectors)
 
     def _coded(self, state: State, codes: CompositionalCodes) -> _scan.CodedQueries:
@@ -281,7 +279,7 @@ def index_factory(
     <IndexCCCF(n_components=8, n_bits=16, scale=100), ntotal=0>
     """
     if isinstance(d, str):
-        description, d = d, description  # type: ignore[assignment]
+        description, d = d, description
     found = re.fullmatch(r"(?:IDMap2?,)?CCCF(\d+)x(\d+)", description) if isinstance(description, str) else None
     if found is None:
         raise ValueError(

@@ -102,7 +102,10 @@ def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: st
         )
         scale = meta["item_scale"]
         index._state = State(
-            parts, (), sum(map(len, parts)), meta["next_id"], None if scale is None else float.fromhex(scale)
+            parts=parts,
+            ntotal=sum(map(len, parts)),
+            next_id=meta["next_id"],
+            scale=None if scale is None else float.fromhex(scale),
         )
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise ValueError(f"{source} is damaged: {error!r}. Write it again from its source.") from error
@@ -112,9 +115,7 @@ def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: st
 def _restored_part(index: IndexCCCF, entry: _container.Meta, array: Callable[[str], NDArray[Any]]) -> Part:
     shards = tuple(_restored_shard(array(f"{k}.faiss")) for k in range(index.n_components))
     tables = {name: array(name) for name in TABLES}
-    segment = Segment.assemble(
-        index.n_bits, shards, array("order"), first_id=np.int64(entry["first_id"]), **tables
-    )
+    segment = Segment.assemble(index.n_bits, shards, array("order"), first_id=np.int64(entry["first_id"]), **tables)
     _check_structure(segment, index)
     part = Part(segment, array("dead"), entry["n_dead"])
     if part.n_dead and (part.dead.size != -(-len(segment) // 8) or part.dead_mask.sum() != part.n_dead):
@@ -133,13 +134,13 @@ def _check_structure(segment: Segment, index: IndexCCCF) -> None:
     """Make sure that no kernel will read outside the arrays."""
     t, n = segment.tables, int(segment.tables.starts[-1])
     dtype, n_words = word_layout(index.n_bits)
-    sizes, counts = np.diff(t.starts), np.diff(t.bases)
-    groups, (shard_slots) = len(sizes), t.slots
+    sizes, stored = np.diff(t.starts), np.diff(t.bases)
+    groups = len(sizes)
     fits = (
         t.starts[0] == 0
         and (sizes > 0).all()
-        and shard_slots.shape == t.peaks.shape == (groups, index.n_components)
-        and ((shard_slots >= -1) & (shard_slots + sizes[:, None] <= np.maximum(counts, sizes[:, None] - 1))).all()
+        and t.slots.shape == t.peaks.shape == (groups, index.n_components)
+        and ((t.slots == -1) | ((t.slots >= 0) & (t.slots + sizes[:, None] <= stored))).all()
         and all(s.code_size == dtype.itemsize * n_words for s in segment.shards)
         and t.weights.shape == (t.bases[-1],)
         and t.bias_peaks.shape == (groups,)
@@ -157,4 +158,4 @@ def _reduced(index: IndexCCCF) -> tuple[Any, ...]:
     return deserialize_index, (serialize_index(index).tobytes(),)
 
 
-copyreg.pickle(IndexCCCF, _reduced)  # type: ignore[arg-type]
+copyreg.pickle(IndexCCCF, _reduced)

@@ -175,20 +175,23 @@ def replace_worst(scores, ids, score, identity):
     scores[place], ids[place] = score, identity
 
 
-# O(n), vectorised, when no row reaches the heap's worst score: the usual case. `lane` holds the block's limits.
+# O(n), vectorised. `lane` holds the limits of the block's dtype, which the heap's may exceed.
 @kernel
-def offer(block, n, row, t, blocked, excluded, lane, scores, ids):
-    """Offer n scored rows to the heap; rows that are blocked or excluded do not count."""
-    if scores[0] > lane[1]:
-        return
-    worst = lane[0]
-    if scores[0] > worst:
-        worst = block.dtype.type(scores[0])
+def any_reaches(block, n, worst, lane):
+    """Return whether any of the first n scores is at least `worst`: for most blocks none is."""
+    if worst > lane[1]:
+        return False
+    limit = block.dtype.type(max(worst, lane[0]))
     reached = np.int32(0)
     for i in range(n):
-        reached += np.int32(block[i] >= worst)
-    if reached == 0:
-        return
+        reached += np.int32(block[i] >= limit)
+    return reached > 0
+
+
+# O(n + candidates * log k).
+@kernel
+def offer(block, n, row, t, blocked, excluded, scores, ids):
+    """Offer n scored rows to the heap; rows that are blocked or excluded do not count."""
     for i in range(n):
         score = block[i]
         if score < scores[0]:
@@ -227,8 +230,9 @@ def scan_codes(t, filters, words, query_weights, reach, bias_scales, n_bits, sla
                     continue
                 start_block(block, n, row, t.bias, bias_scales[q])
                 score_codes(block, n, row, g, t, words[q], query_weights[q], n_bits)
-                excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
-                offer(block, n, row, t, filters.blocked, excluded, lane, scores[q], ids[q])
+                if any_reaches(block, n, scores[q, 0], lane):
+                    excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
+                    offer(block, n, row, t, filters.blocked, excluded, scores[q], ids[q])
 
 
 # Queries outside: the tables of byte sums (32 d floats) stay in the cache for one query.
@@ -248,7 +252,8 @@ def scan_vectors(t, filters, queries, reach, n_bits, code_size, slack, prune, la
                 n = min(BLOCK, t.starts[g + 1] - row)
                 start_block(block, n, row, t.bias, np.float32(1))
                 score_vector(block, n, row, g, t, sums, code_size)
-                offer(block, n, row, t, filters.blocked, excluded, lane, scores[q], ids[q])
+                if any_reaches(block, n, scores[q, 0], lane):
+                    offer(block, n, row, t, filters.blocked, excluded, scores[q], ids[q])
 
 
 @kernel

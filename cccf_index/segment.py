@@ -40,9 +40,7 @@ class Rows:
         bias = None
         known = next((part.bias for part in parts if part.bias is not None), None)
         if known is not None:
-            bias = np.concatenate(
-                [np.zeros(len(p), known.dtype) if p.bias is None else p.bias for p in parts]
-            )
+            bias = np.concatenate([np.zeros(len(p), known.dtype) if p.bias is None else p.bias for p in parts])
         return cls(
             np.concatenate([part.words for part in parts]),
             np.concatenate([part.weights for part in parts]),
