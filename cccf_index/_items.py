@@ -219,8 +219,11 @@ class CodedItems:
         codes, _ = self._checked(x, None)
         scale = self._scale_for(self._state, codes, None)
         weights = self._rows(scale, codes, None, np.arange(len(codes))).weights / np.float64(scale or 1.0)
-        octets = [codes.bits.reshape(len(codes), -1).view(np.uint8), weights.astype("<f4").view(np.uint8)]
-        return np.concatenate(octets, axis=1)
+        octets = np.empty((len(codes), self.sa_code_size()), dtype=np.uint8)
+        cut = octets.shape[1] - 4 * self.n_components
+        octets[:, :cut] = np.ascontiguousarray(codes.bits).view(np.uint8).reshape(len(codes), cut)
+        octets[:, cut:] = weights.astype("<f4").view(np.uint8)
+        return octets
 
     def sa_decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return the expanded vectors, float32 (n, d), of what `sa_encode` wrote."""

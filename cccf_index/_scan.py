@@ -66,12 +66,13 @@ class CodedQueries:
         else:
             scales = np.full(len(codes), scale, dtype=np.int64)
         weights = round_weights(codes.weights, scales[:, None], "x").astype(np.int64)
-        return cls(codes.bits, weights, scales, item_scale, codes.n_bits)
+        return cls(_contiguous(codes.bits), weights, scales, item_scale, codes.n_bits)
 
     @classmethod
     def floating(cls, codes: CompositionalCodes) -> CodedQueries:
         """Keep the weights as they are."""
-        return cls(codes.bits, codes.weights, np.ones(len(codes), dtype=np.float32), 1.0, codes.n_bits)
+        scales = np.ones(len(codes), dtype=np.float32)
+        return cls(_contiguous(codes.bits), codes.weights, scales, 1.0, codes.n_bits)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -143,6 +144,13 @@ class VectorQueries:
 
     def distances(self, scores: NDArray[Any], rows: Any) -> NDArray[np.float32]:
         return (scores / self.item_scale).astype(np.float32)
+
+
+def _contiguous(words: NDArray[Any]) -> NDArray[Any]:
+    """Return the words as the kernels are compiled for them: contiguous and read-only."""
+    words = np.ascontiguousarray(words)
+    words.flags.writeable = False
+    return words
 
 
 def _filters(part: Part, exclude: Pairs, rows: slice) -> kernels.Filters:

@@ -17,6 +17,7 @@ MAX_PENDING = 65536  # rows added in small batches wait for each other, or for t
 MAX_BATCHES = 1024
 MAX_DEAD = 0.25  # a part with a larger share of deleted rows is written anew
 NO_BITS = np.empty(0, dtype=np.uint8)
+NO_BITS.flags.writeable = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +55,9 @@ class Part:
 
     def masked(self, alive: NDArray[np.bool_]) -> Part:
         """Return the part with all rows deleted but where `alive`, which no deleted row may be."""
-        n_dead = len(alive) - int(np.count_nonzero(alive))
-        return Part(self.segment, np.packbits(~alive, bitorder="little"), n_dead)
+        dead = np.packbits(~alive, bitorder="little")
+        dead.flags.writeable = False
+        return Part(self.segment, dead, len(alive) - int(np.count_nonzero(alive)))
 
     def without(self, rows: NDArray[np.int64]) -> Part | None:
         """Return the part with these rows deleted too, None when nothing is left."""

@@ -47,7 +47,7 @@ def unpack(words: NDArray[Any], n_bits: int) -> NDArray[np.uint8]:
 def expand(words: NDArray[Any], weights: NDArray[Any], n_bits: int) -> NDArray[Any]:
     """Return the expanded vectors ``weight * sign``, (n, G * r), in the dtype of `weights`."""
     signs = unpack(words, n_bits).astype(weights.dtype) * 2 - 1
-    return (signs * weights[:, :, None]).reshape(len(words), -1)
+    return (signs * weights[:, :, None]).reshape(len(words), weights.shape[1] * n_bits)
 
 
 def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -55,7 +55,7 @@ def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32
 
     A component is one when all its values have the same size; its weight is that size.
     """
-    sizes = np.abs(x).reshape(len(x), n_components, -1)
+    sizes = np.abs(x).reshape(len(x), n_components, x.shape[1] // n_components)
     weights = sizes[:, :, 0]
     return weights, (sizes == weights[:, :, None]).all(axis=2)
 
@@ -231,6 +231,8 @@ class CompositionalCodes:
         """Select rows by an integer (a single row stays 2-D), a slice, an integer array or a mask."""
         if isinstance(rows, (int, np.integer)):
             rows = [rows]
+        elif isinstance(rows, tuple):
+            raise TypeError("Codes are indexed by rows only. Use `codes.bits` and `codes.weights` for components.")
         return self._trusted(self.bits[rows], self.weights[rows], self.n_bits)
 
     def __eq__(self, other: object) -> bool:
@@ -243,6 +245,9 @@ class CompositionalCodes:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompositionalCodes, (self.bits, self.weights, self.n_bits)
 
     def __repr__(self) -> str:
         return (

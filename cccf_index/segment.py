@@ -18,6 +18,7 @@ from cccf_index import kernels
 from cccf_index.codes import word_layout
 
 MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
+MAX_PADDING = 1.1  # a single group may store so many codes for each that is not zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +58,22 @@ def component_sets(weights: NDArray[Any]) -> NDArray[np.uint64]:
     return padded.view(np.uint64)[:, 0]
 
 
+def set_sizes(sets: Any) -> Any:
+    """Return how many components each set has."""
+    return np.unpackbits(np.asarray(sets)[..., None].view(np.uint8), axis=-1).sum(axis=-1, dtype=np.int64)
+
+
 def assign_groups(sets: NDArray[np.uint64]) -> tuple[NDArray[Any], NDArray[np.uint64]]:
     """Return the group of each row and the set of components that each group covers.
 
-    A set of at least `MIN_GROUP` rows is its own group. Smaller ones join their neighbours in numeric order, which
-    share their highest components, until a group has about that many rows: tiny groups never dominate a scan.
+    Where nearly all rows have nearly all components, they are one group. Else a set of at least `MIN_GROUP` rows is
+    a group of its own, and smaller ones join their neighbours in numeric order, which share their highest
+    components, until a group has about that many rows: tiny groups never dominate a scan.
     """
     masks, member, counts = np.unique(sets, return_inverse=True, return_counts=True)
+    cover = np.bitwise_or.reduce(masks)
+    if len(sets) * set_sizes(cover) <= MAX_PADDING * (counts @ set_sizes(masks)):
+        return np.zeros(len(sets), dtype=np.uint8), cover[None]
     tiny = counts < MIN_GROUP
     group = np.empty(len(masks), dtype=np.int64)
     # every step of the running count is below MIN_GROUP, so no group number is left out
@@ -145,7 +155,11 @@ class Segment:
         """Put a segment together from its shards and the other arrays of its tables."""
         addresses = np.array([int(shard.xb.data()) if shard.ntotal else 0 for shard in shards], dtype=np.int64)
         bases = np.concatenate(([0], np.cumsum([shard.ntotal for shard in shards]))).astype(np.int64)
-        return cls(n_bits, shards, kernels.Tables(shards=addresses, bases=bases, **arrays), order)
+        tables = kernels.Tables(shards=addresses, bases=bases, **arrays)
+        for array in (order, *tables):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False  # as they are in a mapped file: one compiled kernel serves both
+        return cls(n_bits, shards, tables, order)
 
     def __len__(self) -> int:
         return int(self.tables.starts[-1])

@@ -1,0 +1,375 @@
+"""The contract of `search`: exact against `reference.py` and `faiss.IndexFlatIP`, and faiss's manners.
+
+The behaviour cases mirror faiss's tests/test_index.py (range search, search and reconstruct, out arguments, empty
+batches), tests/test_factory.py and tests/test_omp_threads_py.py.
+"""
+
+import faiss
+import numpy as np
+import pytest
+from helpers import LOWEST, Model, assert_same, assert_same_up_to_ties, filled_index, random_codes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, index_factory, reference
+
+SHAPES = [(8, 16), (3, 5), (1, 4), (5, 7), (2, 13), (4, 24), (3, 31), (2, 64), (2, 65), (1, 128), (12, 6), (64, 4)]
+
+
+@st.composite
+def cases(draw):
+    """An index in any condition (groups, ties, segments, deletions, ids, biases) and its model."""
+    n_components, n_bits = draw(st.sampled_from(SHAPES))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    index, model = IndexCCCF(n_components, n_bits), Model()
+    kind = {
+        "density": draw(st.sampled_from([0.0, 0.1, 0.4, 1.0])),
+        "levels": draw(st.sampled_from([1, 3, 300])),
+        "distinct": draw(st.sampled_from([1, 4, None])),
+    }
+    for size in draw(st.lists(st.integers(0, 700), max_size=4)):
+        codes = random_codes(rng, size, n_components, n_bits, **kind)
+        ids = rng.permutation(10 * size)[:size] + index.ntotal * 100 + draw(st.integers(0, 2**40))
+        ids = ids[~np.isin(ids, list(model.items))] if model.items else ids
+        codes = codes[: len(ids)]
+        bias = rng.integers(-300, 300, len(ids)) / 100 if draw(st.booleans()) else None
+        index.add_with_ids(codes, ids, bias=bias)
+        model.add(codes, ids, bias)
+        if draw(st.booleans()):
+            index.ids  # noqa: B018  a reader closes the segment
+    gone = rng.permutation(index.ids)[: int(index.ntotal * draw(st.sampled_from([0, 0.1, 0.5])))]
+    index.remove_ids(gone)
+    model.remove(gone)
+    return index, model, random_codes(rng, draw(st.integers(0, 40)), n_components, n_bits, **kind), rng
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    case=cases(),
+    k=st.one_of(st.integers(1, 12), st.just(1000)),
+    num_threads=st.sampled_from([1, 2]),
+    prune=st.booleans(),
+    excluding=st.booleans(),
+    allowing=st.sampled_from([None, 0.01, 0.9]),
+)
+def test_search_equals_the_reference_to_the_last_tie(case, k, num_threads, prune, excluding, allowing):
+    index, model, queries, rng = case
+    ids = np.array(sorted(model.items), dtype=np.int64)
+    exclude = allow = None
+    if excluding and len(ids) and ids.max() < 2**31:
+        rows = rng.integers(0, max(1, len(queries)), 3 * len(queries))
+        columns = rng.choice(ids, 3 * len(queries))
+        shape = (len(queries), int(ids.max()) + 1)
+        exclude = sparse.coo_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
+    if allowing is not None:
+        allow = ids[rng.random(len(ids)) < allowing]
+    params = SearchParametersCCCF(num_threads=num_threads, prune=prune)
+    expected = model.search(queries, k, exclude, allow)
+    for x in (queries, queries.to_vectors()):
+        assert_same(index.search(x, k, params=params, exclude=exclude, allow=allow), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(case=cases(), k=st.integers(1, 20))
+def test_top_k_is_a_prefix_of_the_next(case, k):
+    index, _, queries, rng = case
+    for x in (queries, rng.standard_normal((5, index.d))):
+        (D, I), (more_D, more_I) = index.search(x, k), index.search(x, k + 1)
+        np.testing.assert_array_equal(I, more_I[:, :k])
+        np.testing.assert_array_equal(D, more_D[:, :k])
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), k=st.integers(1, 30))
+def test_search_equals_a_flat_index_over_the_reconstruction(case, k):
+    index, model, queries, rng = case
+    flat = faiss.IndexIDMap(faiss.IndexFlatIP(index.d + 1))
+    bias = np.array([model.items[i][1] / 100 for i in index.ids.tolist()], dtype=np.float32)
+    if index.ntotal:
+        flat.add_with_ids(np.c_[index.reconstruct_n(), bias].astype(np.float32), index.ids)
+    for x in (queries.to_vectors(), rng.standard_normal((8, index.d)).astype(np.float32)):
+        ones = np.ones((len(x), 1), dtype=np.float32)
+        expected = flat.search(np.hstack([x, ones]), k) if len(x) else (np.empty((0, k)), np.empty((0, k)))
+        assert_same_up_to_ties(index.search(x, k), expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(case=cases(), k=st.integers(1, 10))
+def test_real_valued_queries_keep_the_tie_rule(case, k):
+    """Small whole numbers are exact in float32, so the ties are exact too."""
+    index, model, _, rng = case
+    queries = rng.integers(-3, 4, (6, index.d)).astype(np.float32)
+    ids = index.ids
+    items = np.array([model.items[i][0] for i in ids.tolist()]).reshape(len(ids), index.d)
+    bias = np.array([model.items[i][1] for i in ids.tolist()], dtype=np.int64)
+    scores, found = reference.search(queries.astype(np.int64), items, k, ids, bias)
+    D, I = index.search(queries, k)
+    np.testing.assert_array_equal(I, found)
+    np.testing.assert_allclose(D[I >= 0], (scores / 100)[I >= 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_float_weights_are_exact_where_float32_is(shape):
+    """Weights that are small multiples of 1/64 lose nothing in float32, so EXACT can be held to every tie."""
+    rng = np.random.default_rng(0)
+    codes = random_codes(rng, 900, *shape, density=0.4, distinct=300)
+    codes = CompositionalCodes(codes.bits, np.rint(codes.weights * 100) / 64, codes.n_bits)
+    bias = rng.integers(-9, 9, 900) / 64
+    index = IndexCCCF(*shape, scale=None)
+    index.add(codes, bias=bias)
+    assert index.scale_ is None
+    queries = codes[:20]
+    vectors = reference.integer_vectors(codes, 64)
+    scores, ids = reference.search(vectors[:20], vectors, 15, bias=np.rint(bias * 64).astype(np.int64) * 64)
+    D, I = index.search(queries, 15)
+    np.testing.assert_array_equal(I, ids)
+    np.testing.assert_array_equal(D, (scores / 64**2).astype(np.float32))
+    for params in (SearchParametersCCCF(prune=False), SearchParametersCCCF(num_threads=2)):
+        assert_same(index.search(queries, 15, params=params), (D, I))
+
+
+@pytest.mark.parametrize("scale", [100, "auto", None])
+def test_items_without_weights_score_zero_and_are_found(scale):
+    weights = np.zeros((4, 2))
+    weights[1] = 1
+    codes = CompositionalCodes.from_signs(np.ones((4, 2, 3)), weights)
+    index = filled_index(codes, scale=scale)
+    D, I = index.search(codes[:2], 4)
+    np.testing.assert_array_equal(I, [[0, 1, 2, 3], [1, 0, 2, 3]])
+    np.testing.assert_array_equal(D[0], 0)
+    against = index.search(CompositionalCodes.from_signs(-np.ones((1, 2, 3))), 4)
+    np.testing.assert_array_equal(against[1], [[0, 2, 3, 1]])
+
+
+def test_auto_scale_uses_one_byte_for_items_and_ranks_like_floats():
+    rng = np.random.default_rng(3)
+    weights = rng.random((2000, 8)) * 3e-4
+    codes = CompositionalCodes.from_signs(rng.random((2000, 8, 16)) < 0.5, weights)
+    index = filled_index(codes, scale="auto")
+    assert index.scale_ == pytest.approx(255 / codes.weights.max())
+    assert index.nbytes < 25 * 2000
+    flat = faiss.IndexFlatIP(index.d)
+    flat.add(index.reconstruct_n())
+    D, I = index.search(codes[:50], 10)
+    wanted_D, wanted_I = flat.search(codes[:50].to_vectors(), 10)
+    np.testing.assert_allclose(D, wanted_D, rtol=1e-3)
+    assert np.mean(I == wanted_I) > 0.98
+    larger = CompositionalCodes(codes.bits[:5], codes.weights[:5] * 100, 16)  # beyond a byte: a wider segment
+    index.add(larger)
+    np.testing.assert_allclose(index.reconstruct(2000), larger.to_vectors()[0], rtol=0.01, atol=1 / index.scale_)
+
+
+def test_auto_scale_of_items_with_only_a_bias_comes_from_the_bias():
+    index = IndexCCCF(2, 4, scale="auto")
+    nothing = CompositionalCodes.from_signs(np.ones((3, 2, 4)), np.zeros((3, 2)))
+    index.add(nothing)
+    assert index.scale_ is None
+    index.add(nothing, bias=[0.25, 0.5, 0.125])
+    D, I = index.search(nothing[:1], 6)
+    np.testing.assert_array_equal(I, [[4, 3, 5, 0, 1, 2]])
+    np.testing.assert_allclose(D, [[0.5, 0.25, 0.125, 0, 0, 0]], atol=0.002)
+
+
+def test_bias_takes_part_in_the_score_at_the_scale_of_the_index():
+    codes = random_codes(np.random.default_rng(1), 300, density=0.3)
+    bias = np.linspace(-2, 2, 300)
+    index = IndexCCCF(4, 8)
+    index.add(codes, bias=bias)
+    index.add(codes)  # no bias counts as zero
+    model = Model()
+    model.add(codes, range(300), bias)
+    model.add(codes, range(300, 600))
+    assert_same(index.search(codes[:30], 40), model.search(codes[:30], 40))
+    D, I = index.search(np.zeros((1, 32)), 1)
+    assert (D[0, 0], I[0, 0]) == (2, 299)
+
+
+def test_a_query_may_mix_codes_and_other_vectors():
+    rng = np.random.default_rng(5)
+    codes = random_codes(rng, 400)
+    index = filled_index(codes)
+    x = codes[:6].to_vectors()
+    x[1::2] = rng.standard_normal((3, 32))
+    exclude = sparse.csr_matrix(np.eye(6, 400))
+    together = index.search(x, 7, exclude=exclude)
+    for row in range(6):
+        alone = index.search(x[[row]], 7, exclude=exclude[[row]])
+        assert_same(alone, (together[0][[row]], together[1][[row]]))
+
+
+def test_shards_are_faiss_indexes_whose_memory_the_kernel_reads():
+    codes = random_codes(np.random.default_rng(0), 8000, 3, 16, density=0.5)
+    segment = filled_index(codes)._sealed().parts[0].segment
+    assert [type(shard) for shard in segment.shards] == [faiss.IndexBinaryFlat] * 3
+    assert segment.tables.shards.tolist() == [int(shard.xb.data()) for shard in segment.shards]
+    for k, shard in enumerate(segment.shards):
+        active = codes[codes.weights[:, k] > 0]
+        assert shard.ntotal == len(active)
+        distances, _ = shard.search(active.bits[:1, k].view(np.uint8), 5)
+        differing = np.unpackbits((active.bits[:1, k] ^ active.bits[:, k]).view(np.uint8), axis=1).sum(axis=1)
+        np.testing.assert_array_equal(distances[0], np.sort(differing)[:5])
+
+
+def test_search_accepts_what_faiss_users_pass():
+    codes = random_codes(np.random.default_rng(0), 50)
+    index = filled_index(codes)
+    x = codes[:4].to_vectors()
+    expected = index.search(x, 5)
+    wide = np.zeros((4, 64))
+    wide[:, ::2] = x
+    for same in (x.tolist(), x.astype(np.float64), np.asfortranarray(x), wide[:, ::2], np.flipud(np.flipud(x))):
+        assert_same(index.search(same, 5), expected)
+    for k in (np.int64(5), np.uint8(5)):
+        assert_same(index.search(x, k), expected)
+    assert_same(index.search(x, 5, params=faiss.SearchParameters()), expected)
+
+
+def test_search_pads_with_minus_one_when_k_exceeds_ntotal():
+    codes = random_codes(np.random.default_rng(0), 3, density=1)
+    for index in (filled_index(codes), filled_index(codes, scale=None)):
+        for x in (codes, np.random.default_rng(0).standard_normal((3, 32))):
+            D, I = index.search(x, 5)
+            assert (I[:, 3:] == -1).all()
+            assert (D[:, 3:] == LOWEST).all()
+            assert (np.sort(I[:, :3]) == [0, 1, 2]).all()
+    D, I = IndexCCCF(4, 8).search(codes, 2)
+    assert (I == -1).all()
+    assert (D == LOWEST).all()
+
+
+def test_an_empty_batch_gives_empty_results():
+    index = filled_index(random_codes(np.random.default_rng(0), 10))
+    for nothing in (np.empty((0, 32), np.float32), [], index.reconstruct_n()[:0], random_codes(np.random.default_rng(0), 0)):
+        D, I = index.search(nothing, 3)
+        assert D.shape == I.shape == (0, 3)
+        assert (D.dtype, I.dtype) == (np.float32, np.int64)
+        lims, D, I = index.range_search(nothing, 0)
+        assert lims.tolist() == [0]
+        assert (lims.dtype, D.dtype, I.dtype) == (np.uint64, np.float32, np.int64)
+
+
+def test_results_go_into_given_arrays():
+    codes = random_codes(np.random.default_rng(0), 20)
+    index = filled_index(codes)
+    D, I = np.empty((20, 3), np.float32), np.empty((20, 3), np.int64)
+    found = index.search(codes, 3, D=D, I=I)
+    assert found[0] is D
+    assert found[1] is I
+    assert_same((D, I), index.search(codes, 3))
+    labels = np.empty((20, 3), np.int64)
+    assert index.assign(codes, 3, labels) is labels
+    np.testing.assert_array_equal(labels, I)
+    strided = np.zeros((20, 6), np.float32)[:, ::2]
+    index.search(codes, 3, D=strided)
+    np.testing.assert_array_equal(strided, D)
+
+
+@pytest.mark.parametrize("thresh", [-1e30, -0.01, 0, 0.01, 1e30])
+@pytest.mark.parametrize("scale", [100, None])
+def test_range_search_finds_all_above_the_threshold_best_first(thresh, scale):
+    codes = random_codes(np.random.default_rng(0), 300, density=0.5)
+    index = filled_index(codes, scale=scale)
+    index.remove_ids(np.arange(100, 120))
+    exclude = sparse.csr_matrix(([1.0], ([2], [7])), shape=(10, 300))
+    for x in (codes[:10], np.random.default_rng(0).standard_normal((10, 32)) / 20):
+        lims, D, I = index.range_search(x, thresh, exclude=exclude, allow=faiss.IDSelectorRange(0, 250))
+        all_D, all_I = index.search(x, 300, exclude=exclude, allow=np.arange(250))
+        assert (lims.dtype, D.dtype, I.dtype) == (np.uint64, np.float32, np.int64)
+        for q in range(10):
+            above = all_D[q] > np.float32(thresh)
+            above &= all_I[q] >= 0
+            part = slice(int(lims[q]), int(lims[q + 1]))
+            np.testing.assert_array_equal(I[part], all_I[q, above])
+            np.testing.assert_array_equal(D[part], all_D[q, above])
+
+
+def test_search_and_reconstruct_returns_the_vectors_too():
+    codes = random_codes(np.random.default_rng(0), 5)
+    index = filled_index(codes)
+    D, I, R = index.search_and_reconstruct(codes, 6)
+    assert_same((D, I), index.search(codes, 6))
+    assert R.shape == (5, 6, 32)
+    np.testing.assert_array_equal(R[:, :5], codes.to_vectors()[I[:, :5]])
+    assert np.isnan(R[:, 5]).all()
+
+
+def test_attributes_are_those_of_a_faiss_index():
+    index = filled_index(random_codes(np.random.default_rng(0), 7))
+    assert (index.d, index.ntotal, len(index)) == (32, 7, 7)
+    assert index.is_trained
+    assert index.metric_type == faiss.METRIC_INNER_PRODUCT
+    assert not index.verbose
+    index.train(np.ones((3, 32)))
+    with pytest.raises(ValueError, match=r"shape \(n, 32\)"):
+        index.train(np.ones((3, 31)))
+
+
+def test_factory_makes_indexes_from_descriptions():
+    for made in (index_factory("CCCF8x16"), index_factory("IDMap2,CCCF8x16", 128), index_factory(128, "IDMap,CCCF8x16")):
+        assert (made.n_components, made.n_bits, made.scale) == (8, 16, 100)
+    assert index_factory("CCCF2x5", scale="auto").scale == "auto"
+    for wrong in ("PQ8", "CCCF8", "CCCF8x16,Flat", "cccf8x16", "", None, 8):
+        with pytest.raises(ValueError, match="description"):
+            index_factory(wrong)
+    with pytest.raises(ValueError, match="`d` must be 128"):
+        index_factory("CCCF8x16", 64)
+    with pytest.raises(ValueError, match="n_components"):
+        index_factory("CCCF65x16")
+    with pytest.raises(ValueError, match="INNER_PRODUCT"):
+        index_factory(128, "CCCF8x16", faiss.METRIC_L2)
+
+
+def test_the_number_of_threads_is_the_one_of_faiss_unless_given():
+    codes = random_codes(np.random.default_rng(0), 2000, density=0.5)
+    index = filled_index(codes)
+    before = faiss.omp_get_max_threads()
+    results = []
+    try:
+        for threads in (1, 3):
+            faiss.omp_set_num_threads(threads)
+            results.append(index.search(codes[:200], 10))
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert_same(*results)
+
+
+X = np.ones((2, 32))
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "call"),
+    [
+        (ValueError, "`k` must be an integer >= 1, got 0", lambda ix: ix.search(X, 0)),
+        (ValueError, "`k` must be an integer >= 1, got -3", lambda ix: ix.search(X, np.int64(-3))),
+        (TypeError, "`k` must be an integer", lambda ix: ix.search(X, 2.0)),
+        (TypeError, "`k` must be an integer", lambda ix: ix.search(X, True)),
+        (TypeError, "`k` must be an integer", lambda ix: ix.search(X, "3")),
+        (ValueError, r"shape \(n, 32\), got \(32,\). For one vector pass x\[None\]", lambda ix: ix.search(X[0], 1)),
+        (ValueError, r"shape \(n, 32\), got \(2, 31\)", lambda ix: ix.search(X[:, 1:], 1)),
+        (ValueError, "finite", lambda ix: ix.search(X * np.nan, 1)),
+        (ValueError, "finite", lambda ix: ix.search(X * np.inf, 1)),
+        (TypeError, "real numbers", lambda ix: ix.search(X.astype(complex), 1)),
+        (TypeError, "real numbers", lambda ix: ix.search(X.astype(str), 1)),
+        (ValueError, "codes of 4x8 bits, got 2x8", lambda ix: ix.search(random_codes(np.random.default_rng(0), 1, 2, 8), 1)),
+        (ValueError, "at most 8388607 after scaling", lambda ix: ix.search(X * 1e6, 1)),
+        (TypeError, "`D` must be a numpy array of float32, got float64", lambda ix: ix.search(X, 1, D=np.empty((2, 1)))),
+        (ValueError, r"`I` must be writable and of shape \(2, 1\)", lambda ix: ix.search(X, 1, I=np.empty((2, 2), np.int64))),
+        (TypeError, "`params` must be SearchParametersCCCF", lambda ix: ix.search(X, 1, params={"sel": None})),
+        (TypeError, "scipy.sparse", lambda ix: ix.search(X, 1, exclude=np.zeros((2, 3)))),
+        (ValueError, "one row for each of the 2 queries", lambda ix: ix.search(X, 1, exclude=sparse.csr_matrix((3, 3)))),
+        (TypeError, "`allow` must be integers", lambda ix: ix.search(X, 1, allow=[0.5])),
+        (ValueError, "`allow` must be from 0", lambda ix: ix.search(X, 1, allow=[-1])),
+        (ValueError, "got nan", lambda ix: ix.range_search(X, np.nan)),
+        (ValueError, "num_threads", lambda ix: SearchParametersCCCF(num_threads=-1)),
+        (ValueError, "`scale` must be", lambda ix: IndexCCCF(4, 8, scale="big")),
+        (TypeError, "`scale` must be an integer", lambda ix: IndexCCCF(4, 8, scale=0.5)),
+        (ValueError, "`scale` must be an integer", lambda ix: IndexCCCF(4, 8, scale=0)),
+        (ValueError, "n_components", lambda ix: IndexCCCF(0, 8)),
+        (ValueError, "n_bits", lambda ix: IndexCCCF(1, 513)),
+    ],
+)  # fmt: skip
+def test_bad_input_is_explained(error, words, call):
+    index = filled_index(random_codes(np.random.default_rng(0), 5))
+    with pytest.raises(error, match=words):
+        call(index)
