@@ -46,8 +46,9 @@ def unpack(words: NDArray[Any], n_bits: int) -> NDArray[np.uint8]:
 
 def expand(words: NDArray[Any], weights: NDArray[Any], n_bits: int) -> NDArray[Any]:
     """Return the expanded vectors ``weight * sign``, (n, G * r), in the dtype of `weights`."""
-    signs = unpack(words, n_bits).astype(weights.dtype) * 2 - 1
-    return (signs * weights[:, :, None]).reshape(len(words), weights.shape[1] * n_bits)
+    sizes = weights[:, :, None]
+    vectors = np.where(unpack(words, n_bits).view(bool), sizes, 0 - sizes)  # 0 - 0.0 is 0.0, and -0.0 is not
+    return vectors.reshape(len(words), weights.shape[1] * n_bits)
 
 
 def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:

@@ -1,0 +1,168 @@
+"""What does the index cost: memory, building, adding, loading, compiling, and a query against a flat index?
+
+    python benchmarks/bench_index.py --save
+
+Codes are synthetic (uniform bits, sets of components and weights), the hardest for the group bounds: nothing can be
+skipped. The time of `IndexFlatIP` does not depend on the data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import faiss
+import numpy as np
+from common import best_seconds, report
+
+import cccf_index as ci
+
+CATALOGUE = 146_469  # the items of the paper's Amazon data
+
+FIRST_CALL = """
+import sys, time
+import numpy as np
+import cccf_index as ci
+rng = np.random.default_rng(0)
+codes = ci.CompositionalCodes(rng.integers(0, 2**16, (1000, 8, 1), dtype=np.uint16), rng.random((1000, 8)), 16)
+kind = sys.argv[1]
+index = ci.IndexCCCF(8, 16, scale=None if kind == "float weights" else 100)
+index.add(codes)
+query = rng.standard_normal((1, 128)) if kind == "real-valued query" else codes[:1]
+start = time.perf_counter()
+index.search(query, 10)
+print(time.perf_counter() - start)
+"""
+
+
+def random_codes(n: int, active: int = 8, seed: int = 0) -> ci.CompositionalCodes:
+    """Return n codes of 8 x 16 bits with `active` weights, none of which rounds to zero."""
+    rng = np.random.default_rng(seed)
+    weights = rng.random((n, 8), dtype=np.float32) + np.float32(0.01)
+    if active < 8:
+        weights[rng.random((n, 8), dtype=np.float32).argsort(axis=1) >= active] = 0
+    return ci.CompositionalCodes(rng.integers(0, 2**16, (n, 8, 1), dtype=np.uint16), weights, 16)
+
+
+def built(codes: ci.CompositionalCodes | np.ndarray, step: int | None = None, search: bool = False) -> ci.IndexCCCF:
+    """Return an index with nothing left to do, the codes added `step` at a time."""
+    index = ci.IndexCCCF(8, 16)
+    for start in range(0, len(codes), step or len(codes)):
+        index.add(codes[start : start + (step or len(codes))])
+        if search:
+            index.search(codes[:1], 10)
+    assert index.nbytes  # groups what is pending
+    return index
+
+
+def memory(n: int) -> dict[str, float]:
+    rng = np.random.default_rng(0)
+    arbitrary = ci.IndexCCCF(8, 16)
+    arbitrary.add_with_ids(random_codes(n), rng.permutation(np.unique(rng.integers(0, 2**62, 2 * n))[:n]))
+    return {
+        "dense, ids of add()": built(random_codes(n)).nbytes / n,
+        "dense, arbitrary 64-bit ids": arbitrary.nbytes / n,
+        "3 of 8 active, ids of add()": built(random_codes(n, 3)).nbytes / n,
+        "IndexFlatIP(128)": 512.0,
+    }
+
+
+def building(n: int) -> dict[str, float]:
+    dense, sparse = random_codes(n), random_codes(n, 3)
+    vectors = dense.to_vectors()
+    once, often = random_codes(200_000), random_codes(200_000)
+    one = best_seconds(lambda: built(once))
+    many = best_seconds(lambda: built(often, 200))
+    searched = best_seconds(lambda: built(often, 200, search=True), runs=1)
+    return {
+        f"{n:,} dense codes, s": best_seconds(lambda: built(dense), 3),
+        f"{n:,} codes with 3 of 8 active, s": best_seconds(lambda: built(sparse), 3),
+        f"{n:,} dense expanded vectors, s": best_seconds(lambda: built(vectors), 1),
+        "1 add of 200,000, s": one,
+        "1,000 adds of 200, s": many,
+        "1,000 adds of 200 against 1 add of 200,000": many / one,
+        "1,000 adds of 200, a search after each, s": searched,
+    }
+
+
+def files(n: int) -> dict[str, float]:
+    index = built(random_codes(n))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "items.cccf")
+        return {
+            f"write {n:,} items, s": best_seconds(lambda: ci.write_index(index, path), 3),
+            "read, s": best_seconds(lambda: ci.read_index(path), 5),
+            "read mmap=True, s": best_seconds(lambda: ci.read_index(path, mmap=True), 5),
+            "read mmap=True, verify=False, s": best_seconds(lambda: ci.read_index(path, mmap=True, verify=False), 5),
+        }
+
+
+def first_call() -> dict[str, float]:
+    """Time the first search in new processes, with an empty cache of compiled kernels and with a full one."""
+    results = {}
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        for state in ("compiling", "cached"):
+            for kind in ("codes", "float weights", "real-valued query"):
+                command = [sys.executable, "-c", FIRST_CALL, kind]
+                out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+                results[f"{kind}, {state}, s"] = float(out.stdout)
+    return results
+
+
+def queries(n: int, nq: int, active: int, threads: int) -> dict[str, float]:
+    """Time a query, in microseconds, after making sure that both indexes find the same scores."""
+    items, users = random_codes(n, active), random_codes(nq, active, seed=1)
+    users = ci.CompositionalCodes(users.bits, np.rint(users.weights * 100) / 100, 16)
+    index, exact = built(items), ci.IndexCCCF(8, 16, scale=None)
+    exact.add(items)
+    flat = faiss.IndexFlatIP(128)
+    flat.add(index.reconstruct_n())
+    vectors = users.to_vectors()
+    real = np.random.default_rng(2).standard_normal((64, 128)).astype(np.float32)
+    faiss.omp_set_num_threads(threads)
+    np.testing.assert_allclose(index.search(users, 10)[0], flat.search(vectors, 10)[0], rtol=1e-4)
+
+    microseconds = 1e6 / nq
+    ours = best_seconds(lambda: index.search(users, 10)) * microseconds
+    theirs = best_seconds(lambda: flat.search(vectors, 10), 3) * microseconds
+    one = best_seconds(lambda: index.search(users[:1], 10), 50) * 1e6
+    flat_one = best_seconds(lambda: flat.search(vectors[:1], 10), 20) * 1e6
+    return {
+        "IndexFlatIP(128), batch, us": theirs,
+        "IndexCCCF, batch, us": ours,
+        "IndexFlatIP / IndexCCCF, batch": theirs / ours,
+        "IndexFlatIP(128), one query, us": flat_one,
+        "IndexCCCF, one query, us": one,
+        "IndexFlatIP / IndexCCCF, one query": flat_one / one,
+        "IndexCCCF with float weights (EXACT), batch, us": best_seconds(lambda: exact.search(users, 10)) * microseconds,
+        "IndexCCCF, real-valued queries, batch, us": best_seconds(lambda: index.search(real, 10)) * 1e6 / 64,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--items", type=int, default=1_000_000, help="items for memory, building and files")
+    parser.add_argument("--queries", type=int, default=1024, help="queries in a batch")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/index.json")
+    arguments = parser.parse_args()
+    cores = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    results = {
+        "bytes an item": memory(arguments.items),
+        "building, one thread": building(arguments.items),
+        "files": files(arguments.items),
+        "first search in a process": first_call(),
+    }
+    for threads in (1, cores):
+        for active in (3, 8):
+            topic = f"a query, top-10, {CATALOGUE:,} items, {active} of 8 active on both sides, {threads} thread(s)"
+            results[topic] = queries(CATALOGUE, arguments.queries, active, threads)
+    report("index", "python benchmarks/bench_index.py --save", results, arguments.save)
+
+
+if __name__ == "__main__":
+    main()

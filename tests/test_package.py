@@ -1,0 +1,102 @@
+"""The package as a whole: what it installs, who imports whom, and that every example runs."""
+
+import ast
+import doctest
+import importlib
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import cccf_index
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = None
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "cccf_index"
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+
+# A module may import those in the layers below its own; within a layer, those named before it.
+LAYERS = [
+    ["_check", "_container", "_threads", "kernels"],
+    ["codes"],
+    ["reference", "segment"],
+    ["_store"],
+    ["_filters", "_scan"],
+    ["_items"],
+    ["index"],
+    ["io"],
+    ["example"],
+]
+RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
+LEAVES = {"kernels": {"typing", "numpy", "numba"}}
+
+
+def imports(module):
+    """The modules of this package, and the other packages, that a module imports."""
+    own, other = set(), set()
+    for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
+        if isinstance(node, ast.Import):
+            other |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.module == "cccf_index":
+                own |= {alias.name for alias in node.names}
+            elif node.module.startswith("cccf_index."):
+                own.add(node.module.split(".")[1])
+            else:
+                other.add(node.module.split(".")[0])
+    return own, other
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down_the_house_plan(module):
+    own, other = imports(module)
+    assert module in RANK, "a new module needs a place in LAYERS"
+    if module != "example":  # it imports the public face
+        assert all(RANK[name] < RANK[module] for name in own)
+    assert other <= LEAVES.get(module, other)
+
+
+def test_public_names_exist_and_are_documented():
+    assert len(cccf_index.__all__) <= 12
+    for name in cccf_index.__all__:
+        assert getattr(cccf_index, name).__doc__
+
+
+@pytest.mark.parametrize("module", [*MODULES, "__init__"])
+def test_docstring_examples_run(module):
+    name = "cccf_index" if module == "__init__" else f"cccf_index.{module}"
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.skipif(tomllib is None, reason="tomllib is new in Python 3.11")
+def test_packages_are_the_folders():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {"cccf_index"} | {f"cccf_index.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
+    if (ROOT / "adapters").is_dir():
+        folders.add("cccf_index.adapters")
+    assert set(project["tool"]["setuptools"]["packages"]) == folders
+    assert (PACKAGE / "py.typed").exists()
+    assert project["project"]["version"] in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_readme_examples_run():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_example_module_agrees_with_faiss():
+    command = [sys.executable, "-m", "cccf_index.example", "--items", "3000", "--queries", "50"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert "IndexFlatIP" in out
+    assert "same top-10: yes" in out
+    wrong = subprocess.run([*command, "--items", "0"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert wrong.returncode == 2
+    assert "--items must be at least 10" in wrong.stderr

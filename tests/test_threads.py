@@ -1,0 +1,150 @@
+"""Many threads and processes on one index.
+
+Mirrors faiss's tests/test_omp_threads_py.py (the number of threads does not change results), and goes further: faiss
+does not allow changes during a search.
+"""
+
+import multiprocessing
+import threading
+import time
+
+import numpy as np
+import pytest
+from helpers import Model, assert_same, filled_index, random_codes
+
+from cccf_index import IndexCCCF, SearchParametersCCCF, _threads
+
+SECONDS = 3
+
+
+def test_every_answer_during_changes_equals_the_reference_on_some_snapshot():
+    """Two searchers and one writer.
+
+    The writer notes each state before it takes effect, so what a search saw lies between the last change that was
+    complete when it began and the last that had begun when it ended.
+    """
+    rng = np.random.default_rng(0)
+    queries = random_codes(rng, 6, density=0.8)
+    first = random_codes(rng, 200)
+    index, model = IndexCCCF(4, 8), Model()
+    index.add(first)
+    model.add(first, range(200))
+    history, completed = [model.copy()], [0]
+    answers, errors, stop = [], [], threading.Event()
+
+    def write():
+        next_id = 200
+        while not stop.is_set():
+            change = rng.integers(0, 4)
+            known = np.array(sorted(model.items))
+            some = rng.choice(known, min(len(known), int(rng.integers(1, 60))), replace=False)
+            if change <= 1:
+                codes = random_codes(rng, int(rng.integers(1, 60)))
+                ids = np.arange(next_id, next_id + len(codes))
+                next_id += len(codes)
+                model.add(codes, ids)
+                apply = (index.add, codes)
+            elif change == 2 and len(known) > 150:
+                model.remove(some)
+                apply = (index.remove_ids, some)
+            else:
+                codes = random_codes(rng, len(some))
+                model.add(codes, some)
+                apply = (index.update_vectors, some, codes)
+            history.append(model.copy())
+            apply[0](*apply[1:])
+            completed[0] = len(history) - 1
+
+    def search(threads):
+        params = SearchParametersCCCF(num_threads=threads)
+        while not stop.is_set():
+            earliest = completed[0]
+            found = index.search(queries, 9, params=params)
+            answers.append((earliest, len(history), found))
+
+    def guarded(work, *arguments):
+        try:
+            work(*arguments)
+        except BaseException as error:
+            errors.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=guarded, args=job) for job in ((write,), (search, 1), (search, 2))]
+    for thread in threads:
+        thread.start()
+    time.sleep(SECONDS)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    assert len(history) > 20
+    expected = {}
+    for earliest, latest, (D, I) in answers[:: max(1, len(answers) // 500)]:
+        for version in range(earliest, latest):
+            if version not in expected:
+                expected[version] = history[version].search(queries, 9)
+            if np.array_equal(expected[version][1], I) and np.array_equal(expected[version][0], D):
+                break
+        else:
+            pytest.fail(f"an answer equals none of the states {earliest} to {latest - 1}")
+
+
+def test_two_indexes_can_merge_into_each_other_without_a_deadlock():
+    codes = random_codes(np.random.default_rng(0), 10)
+    left, right = filled_index(codes), filled_index(codes)
+
+    def move(target, source):
+        for _ in range(200):
+            target.merge_from(source, add_id=int(target.ids.max(initial=0)) + int(source.ids.max(initial=0)) + 1)
+
+    left.remove_ids(np.arange(10))
+    jobs = [threading.Thread(target=move, args=pair, daemon=True) for pair in ((left, right), (right, left))]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(timeout=30)
+        assert not job.is_alive()
+    assert left.ntotal + right.ntotal == 10
+
+
+def search_in_child(index, codes, queue):
+    queue.put(index.search(codes, 5, params=SearchParametersCCCF(num_threads=2)))
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_can_search_with_threads():
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this system does not fork")
+    codes = random_codes(np.random.default_rng(0), 300)
+    index = filled_index(codes)
+    expected = index.search(codes, 5, params=SearchParametersCCCF(num_threads=2))  # the parent's pool has threads
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=search_in_child, args=(index, codes, queue))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join()
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 1000])
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+def test_chunks_cover_all_rows_once(n, n_threads):
+    seen = np.zeros(n, dtype=int)
+
+    def work(start, stop):
+        assert start < stop
+        seen[start:stop] += 1
+
+    _threads.run_chunks(work, n, n_threads)
+    assert (seen == 1).all()
+
+
+def test_an_error_in_any_chunk_reaches_the_caller():
+    def work(start, stop):
+        if stop == 1000:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        _threads.run_chunks(work, 1000, 4)
