@@ -218,7 +218,7 @@ class CodedItems:
         """Return items as bytes, uint8 (n, sa_code_size()), their weights rounded as `add` would."""
         codes, _ = self._checked(x, None)
         scale = self._scale_for(self._state, codes, None)
-        weights = self._rows(scale, codes, None, np.arange(len(codes))).weights / np.float64(scale or 1.0)
+        weights = self._rows(scale, codes, None, np.arange(len(codes))).weights.astype(np.float64) / (scale or 1.0)
         octets = np.empty((len(codes), self.sa_code_size()), dtype=np.uint8)
         cut = octets.shape[1] - 4 * self.n_components
         octets[:, :cut] = np.ascontiguousarray(codes.bits).view(np.uint8).reshape(len(codes), cut)
@@ -270,7 +270,7 @@ class CodedItems:
                 stacklevel=4,
             )
         if bias is not None:
-            boosts = np.rint(bias * np.float64(scale or 1.0))
+            boosts = np.rint(bias.astype(np.float64) * (scale or 1.0))
             if np.abs(boosts).max(initial=0.0) > MAX_BIAS:
                 raise ValueError(
                     f"`bias` must be at most {MAX_BIAS} in size after scaling by {scale:g}, "

@@ -63,7 +63,7 @@ def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32
 
 def round_weights(weights: NDArray[np.float32], scale: Any, name: str) -> NDArray[np.uint32]:
     """Return the integers nearest to ``scale * weights`` (paper, section 4.7), or say which is too large."""
-    scaled = np.rint(weights * np.asarray(scale, dtype=np.float64))
+    scaled = np.rint(weights.astype(np.float64) * scale)
     if scaled.size and scaled.max() > MAX_WEIGHT:
         row, component = (int(i) for i in np.argwhere(scaled > MAX_WEIGHT)[0])
         raise ValueError(

@@ -9,7 +9,21 @@ from scipy import sparse
 
 from cccf_index import CompositionalCodes
 
-SHAPES = [(8, 16), (1, 1), (3, 5), (2, 7), (4, 8), (5, 9), (2, 24), (2, 33), (1, 64), (2, 65), (1, 128), (64, 3), (1, 512)]
+SHAPES = [
+    (8, 16),
+    (1, 1),
+    (3, 5),
+    (2, 7),
+    (4, 8),
+    (5, 9),
+    (2, 24),
+    (2, 33),
+    (1, 64),
+    (2, 65),
+    (1, 128),
+    (64, 3),
+    (1, 512),
+]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +120,9 @@ def test_sparsity_and_bytes():
 def test_weights_may_be_sparse_and_default_to_ones():
     signs = np.ones((2, 3, 4), dtype=bool)
     weights = np.array([[0, 1, 0], [2, 0, 0.5]])
-    assert CompositionalCodes.from_signs(signs, sparse.csr_matrix(weights)) == CompositionalCodes.from_signs(signs, weights)
+    assert CompositionalCodes.from_signs(signs, sparse.csr_matrix(weights)) == CompositionalCodes.from_signs(
+        signs, weights
+    )
     assert (CompositionalCodes.from_signs(signs).weights == 1).all()  # DCF codes
 
 

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from helpers import LOWEST, Model, assert_same, assert_same_up_to_ties, filled_index, random_codes
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -84,10 +84,10 @@ def test_top_k_is_a_prefix_of_the_next(case, k):
 @given(case=cases(), k=st.integers(1, 30))
 def test_search_equals_a_flat_index_over_the_reconstruction(case, k):
     index, model, queries, rng = case
+    assume(index.ntotal)  # before 1.14 faiss dies on a batch over an empty flat index
     flat = faiss.IndexIDMap(faiss.IndexFlatIP(index.d + 1))
     bias = np.array([model.items[i][1] / 100 for i in index.ids.tolist()], dtype=np.float32)
-    if index.ntotal:
-        flat.add_with_ids(np.c_[index.reconstruct_n(), bias].astype(np.float32), index.ids)
+    flat.add_with_ids(np.c_[index.reconstruct_n(), bias].astype(np.float32), index.ids)
     for x in (queries.to_vectors(), rng.standard_normal((8, index.d)).astype(np.float32)):
         ones = np.ones((len(x), 1), dtype=np.float32)
         expected = flat.search(np.hstack([x, ones]), k) if len(x) else (np.empty((0, k)), np.empty((0, k)))
@@ -154,7 +154,7 @@ def test_auto_scale_uses_one_byte_for_items_and_ranks_like_floats():
     D, I = index.search(codes[:50], 10)
     wanted_D, wanted_I = flat.search(codes[:50].to_vectors(), 10)
     np.testing.assert_allclose(D, wanted_D, rtol=1e-3)
-    assert np.mean(I == wanted_I) > 0.98
+    assert np.mean(wanted_I == I) > 0.98
     larger = CompositionalCodes(codes.bits[:5], codes.weights[:5] * 100, 16)  # beyond a byte: a wider segment
     index.add(larger)
     np.testing.assert_allclose(index.reconstruct(2000), larger.to_vectors()[0], rtol=0.01, atol=1 / index.scale_)
@@ -240,7 +240,12 @@ def test_search_pads_with_minus_one_when_k_exceeds_ntotal():
 
 def test_an_empty_batch_gives_empty_results():
     index = filled_index(random_codes(np.random.default_rng(0), 10))
-    for nothing in (np.empty((0, 32), np.float32), [], index.reconstruct_n()[:0], random_codes(np.random.default_rng(0), 0)):
+    for nothing in (
+        np.empty((0, 32), np.float32),
+        [],
+        index.reconstruct_n()[:0],
+        random_codes(np.random.default_rng(0), 0),
+    ):
         D, I = index.search(nothing, 3)
         assert D.shape == I.shape == (0, 3)
         assert (D.dtype, I.dtype) == (np.float32, np.int64)
@@ -306,7 +311,11 @@ def test_attributes_are_those_of_a_faiss_index():
 
 
 def test_factory_makes_indexes_from_descriptions():
-    for made in (index_factory("CCCF8x16"), index_factory("IDMap2,CCCF8x16", 128), index_factory(128, "IDMap,CCCF8x16")):
+    for made in (
+        index_factory("CCCF8x16"),
+        index_factory("IDMap2,CCCF8x16", 128),
+        index_factory(128, "IDMap,CCCF8x16"),
+    ):
         assert (made.n_components, made.n_bits, made.scale) == (8, 16, 100)
     assert index_factory("CCCF2x5", scale="auto").scale == "auto"
     for wrong in ("PQ8", "CCCF8", "CCCF8x16,Flat", "cccf8x16", "", None, 8):
