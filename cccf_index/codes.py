@@ -73,7 +73,7 @@ def round_weights(weights: NDArray[np.float32], scale: Any, name: str) -> NDArra
     return scaled.astype(np.uint32)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class CompositionalCodes:
     """Packed binary codes and component weights of n users or items; frozen.
 
@@ -106,10 +106,10 @@ class CompositionalCodes:
     weights: NDArray[np.float32]
     n_bits: int
 
-    def __post_init__(self) -> None:
-        n_bits = _check.integer(self.n_bits, "n_bits", 1, MAX_BITS)
+    def __init__(self, bits: NDArray[Any], weights: Any, n_bits: int) -> None:
+        n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
         dtype, n_words = word_layout(n_bits)
-        bits = np.asarray(self.bits)
+        bits = np.asarray(bits)
         if bits.dtype != dtype:
             raise TypeError(f"`bits` must be {dtype} for {n_bits} bits, got {bits.dtype}.")
         if bits.ndim != 3 or bits.shape[2] != n_words or not 1 <= bits.shape[1] <= MAX_COMPONENTS:
@@ -117,7 +117,7 @@ class CompositionalCodes:
         used = n_bits - 8 * dtype.itemsize * (n_words - 1)
         if used < 8 * dtype.itemsize and (bits[:, :, -1] >> dtype.type(used)).any():
             raise ValueError(f"`bits` must be 0 above bit {n_bits - 1} of each component.")
-        weights = _check.weights(self.weights, "weights", bits.shape[:2])
+        weights = _check.weights(weights, "weights", bits.shape[:2])
         self._freeze(np.where(weights[:, :, None] > 0, bits, dtype.type(0)), weights, n_bits)
 
     def _freeze(self, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> None:

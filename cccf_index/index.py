@@ -96,7 +96,7 @@ class IndexCCCF(CodedItems):
         *,
         params: Any = None,
         D: NDArray[np.float32] | None = None,
-        I: NDArray[np.int64] | None = None,  # noqa: E741
+        I: NDArray[np.int64] | None = None,
         exclude: Any = None,
         allow: Any = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -187,7 +187,7 @@ class IndexCCCF(CodedItems):
         *,
         params: Any = None,
         D: NDArray[np.float32] | None = None,
-        I: NDArray[np.int64] | None = None,  # noqa: E741
+        I: NDArray[np.int64] | None = None,
         R: NDArray[np.float32] | None = None,
         exclude: Any = None,
         allow: Any = None,

@@ -12,11 +12,6 @@ import pytest
 
 import cccf_index
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = None
-
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "cccf_index"
 MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
@@ -74,18 +69,19 @@ def test_docstring_examples_run(module):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-@pytest.mark.skipif(tomllib is None, reason="tomllib is new in Python 3.11")
 def test_packages_are_the_folders():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = (ROOT / "pyproject.toml").read_text()  # tomllib is new in Python 3.11
     folders = {"cccf_index"} | {f"cccf_index.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
     if (ROOT / "adapters").is_dir():
         folders.add("cccf_index.adapters")
-    assert set(project["tool"]["setuptools"]["packages"]) == folders
+    assert set(ast.literal_eval(re.search(r"^packages = (\[.*\])$", project, re.MULTILINE)[1])) == folders
     assert (PACKAGE / "py.typed").exists()
-    assert project["project"]["version"] in (ROOT / "CHANGELOG.md").read_text()
+    version = re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_readme_examples_run():
+def test_readme_examples_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert blocks
     for block in blocks:

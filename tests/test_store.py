@@ -48,7 +48,7 @@ def test_groups_cover_their_rows_and_none_but_the_last_is_tiny(seed, n, spread):
     assert ((sets & ~covers[group]) == 0).all()
     sizes = np.bincount(group, minlength=len(covers))
     assert (sizes > 0).all()
-    masks, counts = np.unique(sets, return_counts=True)
+    _, counts = np.unique(sets, return_counts=True)
     assert len(covers) <= 1 + n // MIN_GROUP + (counts >= MIN_GROUP).sum()
 
 
