@@ -34,7 +34,7 @@ class Queries(Protocol):
     def __len__(self) -> int: ...
 
     def scan(self, part: Part, exclude: Pairs, prune: bool, rows: slice, scores: Any, ids: Any) -> None:
-        """Offer the items of a part to the heaps of the queries in `rows`."""
+        """Offer the items of a part to `scores` and `ids`, (len(rows), k), the heaps of the queries in `rows`."""
 
     def all_scores(self, segment: Segment, query: int) -> NDArray[Any]:
         """Return the score of every row of a segment."""
@@ -96,7 +96,7 @@ class CodedQueries:
         reach = weights.astype(np.float64 if floating else np.int64) * self.n_bits
         kernels.scan_codes(
             part.segment.tables, _filters(part, exclude, rows), self.words[rows], weights.astype(lane.dtype), reach,
-            self.scales[rows], self.n_bits, SLACK if floating else 0, prune, lane, scores[rows], ids[rows],
+            self.scales[rows], self.n_bits, SLACK if floating else 0, prune, lane, scores, ids,
         )  # fmt: skip
 
     def all_scores(self, segment: Segment, query: int) -> NDArray[Any]:
@@ -134,7 +134,7 @@ class VectorQueries:
         reach = np.abs(components, dtype=np.float64).sum(axis=2)
         kernels.scan_vectors(
             part.segment.tables, _filters(part, exclude, rows), vectors, reach,
-            self.n_bits, self.code_size, SLACK, prune, LANES["f4"], scores[rows], ids[rows],
+            self.n_bits, self.code_size, SLACK, prune, LANES["f4"], scores, ids,
         )  # fmt: skip
 
     def all_scores(self, segment: Segment, query: int) -> NDArray[Any]:
@@ -158,23 +158,28 @@ def _filters(part: Part, exclude: Pairs, rows: slice) -> kernels.Filters:
 
 
 def top_k(
-    parts: tuple[Part, ...], queries: Queries, k: int, exclude: Pairs, prune: bool, n_threads: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return D and I (nq, k): score descending, then id ascending, padded as faiss does."""
-    scores = np.full((len(queries), k), queries.empty_score)
-    ids = np.full((len(queries), k), EMPTY_ID)
+    parts: tuple[Part, ...],
+    queries: Queries,
+    exclude: Pairs,
+    prune: bool,
+    n_threads: int,
+    D: NDArray[np.float32],
+    I: NDArray[np.int64],
+) -> None:
+    """Fill D and I (nq, k): score descending, then id ascending, padded as faiss does."""
 
     def work(start: int, stop: int) -> None:
+        rows = slice(start, stop)
+        scores = np.full((stop - start, D.shape[1]), queries.empty_score)
+        ids = np.full(scores.shape, EMPTY_ID)
         for part in parts:
-            queries.scan(part, exclude, prune, slice(start, stop), scores, ids)
-        kernels.sort_heaps(scores[start:stop], ids[start:stop])
+            queries.scan(part, exclude, prune, rows, scores, ids)
+        kernels.sort_heaps(scores, ids)
+        empty = ids == EMPTY_ID
+        D[rows] = np.where(empty, np.finfo(np.float32).min, queries.distances(scores, rows))
+        I[rows] = np.where(empty, -1, ids)
 
     _threads.run_chunks(work, len(queries), n_threads)
-    empty = ids == EMPTY_ID
-    D = queries.distances(scores, slice(None))
-    D[empty] = np.finfo(np.float32).min
-    ids[empty] = -1
-    return D, ids
 
 
 def in_range(

@@ -27,18 +27,16 @@ def thread_count(requested: int) -> int:
     return requested or int(faiss.omp_get_max_threads())
 
 
-def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: int = 16) -> None:
+def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: int = 16, most: int = 256) -> None:
     """Call ``work(start, stop)`` on consecutive ranges that cover ``range(n)``, on up to `n_threads` threads.
 
-    Chunks hold at least `least` rows, and there are up to four a thread, so that a slow core does not
-    hold up the others. The caller's thread takes its share. An error in any chunk is raised here.
+    Chunks hold `least` to `most` rows, and there are at least four a thread where that allows it, so that a slow core
+    does not hold up the others. The caller's thread takes its share. An error in any chunk is raised here.
     """
     global _pool
-    n_chunks = min(-(-n // least), 4 * n_threads)
-    if n_threads <= 1 or n_chunks <= 1:
-        if n:
-            work(0, n)
+    if n == 0:
         return
+    n_chunks = max(min(-(-n // least), 4 * n_threads if n_threads > 1 else 1), -(-n // most))
     bounds = [n * i // n_chunks for i in range(n_chunks + 1)]
     waiting = iter(list(pairwise(bounds)))
 
@@ -46,9 +44,10 @@ def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: 
         for start, stop in waiting:  # next() of a list iterator is atomic under the GIL
             work(start, stop)
 
-    if _pool is None:
+    n_threads = min(n_threads, n_chunks)
+    if n_threads > 1 and _pool is None:
         _pool = ThreadPoolExecutor(max_workers=256, thread_name_prefix="cccf")
-    futures = [_pool.submit(take_chunks) for _ in range(min(n_threads, n_chunks) - 1)]
+    futures = [_pool.submit(take_chunks) for _ in range(n_threads - 1)] if _pool else []
     try:
         take_chunks()
     finally:

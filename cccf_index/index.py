@@ -132,9 +132,11 @@ class IndexCCCF(CodedItems):
         labels = _check.output(I, "I", (nq, k), np.int64)
         options = _Options.of(state, nq, params, exclude, allow)
         for rows, queries in batches:
-            distances[rows], labels[rows] = _scan.top_k(
-                options.parts, queries, k, options.excluded(rows), options.prune, options.n_threads
-            )
+            mixed = len(rows) < nq
+            out = (distances[rows], labels[rows]) if mixed else (distances, labels)
+            _scan.top_k(options.parts, queries, options.excluded(rows), options.prune, options.n_threads, *out)
+            if mixed:
+                distances[rows], labels[rows] = out
         return distances, labels
 
     def assign(
