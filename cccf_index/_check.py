@@ -5,20 +5,24 @@ Everything behind the door (segments, kernels) trusts its input.
 
 from __future__ import annotations
 
+import math
 import operator
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+MIN_ID = -(2**63)
 MAX_ID = 2**63 - 2  # the largest int64 marks an empty place in the heap
 MAX_FLOAT = 1e16  # G * r * MAX_FLOAT ** 2 still is a finite float32
 
 
-def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
+def integer(value: Any, name: str, low: int, high: int | None = None, or_else: str = "") -> int:
     """Return `value` as int; numpy integers are welcome, floats and bools are not."""
     wanted = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    wanted += f", {or_else}" if or_else else ""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -30,13 +34,23 @@ def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
     return number
 
 
+def number(value: Any, name: str) -> float:
+    """Return `value` as float; NaN is none."""
+    if not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be a number, got {value!r}.")
+    if math.isnan(value):
+        raise ValueError(f"`{name}` must be a number, got nan.")
+    return float(value)
+
+
 def _numbers(x: ArrayLike, name: str) -> NDArray[Any]:
     try:
         array = np.asarray(x)
     except ValueError as error:
         raise ValueError(f"`{name}` must be a rectangular array: {error}.") from None
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"`{name}` must be an array of real numbers, got dtype {array.dtype}.")
+        got = f"dtype {array.dtype}" if isinstance(x, (np.ndarray, list, tuple)) else type(x).__name__
+        raise TypeError(f"`{name}` must be an array of real numbers, got {got}.")
     return array
 
 
@@ -60,10 +74,11 @@ def matrix(x: ArrayLike, name: str, d: int) -> NDArray[np.float32]:
     if array.ndim == 2 and array.shape[1] == d:
         return _float32(array, name)
     if array.ndim == 1 and array.shape == (d,):
-        raise ValueError(f"`{name}` must be of shape (n, {d}), got ({d},). For one vector pass {name}[None].")
+        raise ValueError(f"`{name}` must be of shape (n, {d}), got ({d},). For one vector pass `{name}[None]`.")
     if array.shape == (0,):
         return np.empty((0, d), dtype=np.float32)
-    raise ValueError(f"`{name}` must be of shape (n, {d}), got {array.shape}.")
+    advice = " Make codes of signs by `CompositionalCodes.from_signs`." if array.ndim == 3 else ""
+    raise ValueError(f"`{name}` must be of shape (n, {d}), got {array.shape}.{advice}")
 
 
 def vector(x: ArrayLike, name: str, n: int) -> NDArray[np.float32]:
@@ -90,18 +105,21 @@ def weights(w: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float32]:
 
 
 def ids(values: ArrayLike, name: str, n: int | None = None) -> NDArray[np.int64]:
-    """Return `values` as an int64 array of shape (n,) of ids from 0 to `MAX_ID`."""
+    """Return `values` as an int64 array of shape (n,) of ids: any int64 but -1, which says "none", and the largest."""
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}.")
+        got = f"dtype {array.dtype}" if array.ndim else type(values).__name__
+        advice = {"b": " For a mask pass `index.ids[mask]`.", "f": " Pass `ids.astype(np.int64)`."}
+        raise TypeError(f"`{name}` must be integers, got {got}.{advice.get(array.dtype.kind, '')}")
     if array.ndim != 1 or (n is not None and len(array) != n):
         wanted = "1-dimensional" if n is None else f"of shape ({n},)"
-        raise ValueError(f"`{name}` must be {wanted}, got shape {array.shape}.")
-    if array.size and (array.min() < 0 or array.max() > MAX_ID):
-        wrong = array[(array < 0) | (array > MAX_ID)][0]
-        raise ValueError(f"`{name}` must be from 0 to {MAX_ID}, got {wrong}.")
+        advice_one = f" For one id pass [{array}]." if array.ndim == 0 else ""
+        raise ValueError(f"`{name}` must be {wanted}, got shape {array.shape}.{advice_one}")
+    wrong = (array == -1) | (array > MAX_ID)
+    if wrong.any():
+        raise ValueError(f"`{name}` must be int64 up to {MAX_ID} and not -1, got {array[wrong][0]}.")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
@@ -132,9 +150,13 @@ def pairs(matrix: Any, name: str, n: int) -> sparse.csr_array:
     """Return a sparse (n, any) matrix of (query, item id) pairs as CSR with ascending ids in each row."""
     if not sparse.issparse(matrix):
         raise TypeError(
-            f"`{name}` must be a scipy.sparse matrix of (query, item id) pairs, got {type(matrix).__name__}."
+            f"`{name}` must be a scipy.sparse matrix of (query, item id) pairs, got {type(matrix).__name__}. "
+            "Pass `scipy.sparse.csr_matrix(...)` of it."
         )
     if matrix.ndim != 2 or matrix.shape[0] != n:
-        raise ValueError(f"`{name}` must have one row for each of the {n} queries, got shape {matrix.shape}.")
+        raise ValueError(
+            f"`{name}` must have one row for each of the {n} queries, got shape {matrix.shape}. "
+            f"Pass the queries' rows: `{name}[[3, 5, ...]]`."
+        )
     csr = matrix.tocsr()
     return csr if csr.has_sorted_indices else csr.sorted_indices()

@@ -8,6 +8,7 @@ of an array covers the padding before it too: no byte of a file can change unnot
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -24,6 +25,7 @@ VERSION = 1
 ALIGN = 64
 _HEAD = struct.Struct("<8sII")  # magic, version, 0
 _TAIL = struct.Struct("<QQI8s")  # manifest's offset and length, its checksum, magic
+READERS = {"codes": "CompositionalCodes.load", "index": "read_index"}
 _MAGIC, _END = b"CCCFfile", b"CCCFdone"
 
 Meta = dict[str, Any]
@@ -64,6 +66,8 @@ def write_file(path: str | os.PathLike[str], kind: str, meta: Meta, arrays: Arra
     """Write beside `path`, flush to the disk and rename into place; a failure leaves the old file as it was."""
     target = os.path.realpath(os.fspath(path))
     folder, name = os.path.split(target)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
     beside = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(beside, "xb") as out:
@@ -93,7 +97,7 @@ def read(
     arrays' checksums are not computed, so that opening a mapped file reads only its manifest.
     """
     if buffer.size < _HEAD.size or bytes(buffer[:8]) != _MAGIC:
-        raise ValueError(f"{source} is not a cccf-index file.")
+        raise ValueError(f"{source} is not a cccf-index file. (Indexes of faiss are read by faiss.)")
     _, version, _ = _HEAD.unpack(bytes(buffer[: _HEAD.size]))
     if version > VERSION:
         raise ValueError(
@@ -118,7 +122,8 @@ def read(
     except (ValueError, KeyError, TypeError, struct.error, MemoryError) as error:
         raise ValueError(f"{source} is damaged: {error}. Write it again from its source.") from error
     if manifest["kind"] != kind:
-        raise ValueError(f"{source} holds {manifest['kind']}, not {kind}.")
+        reader = READERS.get(manifest["kind"], "a newer cccf-index")
+        raise ValueError(f"{source} holds {manifest['kind']}, not {kind}. Read it by {reader}.")
     return manifest["meta"], arrays
 
 

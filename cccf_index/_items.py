@@ -38,13 +38,14 @@ class CodedItems:
         self.n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
         if isinstance(scale, str):
             if scale != "auto":
-                raise ValueError(f'`scale` must be a positive integer, "auto" or None, got {scale!r}.')
+                raise ValueError(f'`scale` must be an integer, "auto" or None, got {scale!r}.')
         elif scale is not None:
-            scale = _check.integer(scale, "scale", 1, MAX_SCALE)
+            scale = _check.integer(scale, "scale", 1, MAX_SCALE, or_else='"auto" or None')
         self.scale = scale
         self.verbose = False
         self._lock = threading.RLock()
         self._state = self._empty()
+        self._waiting: tuple[tuple[Rows, ...], set[int]] = ((), set())
 
     def _empty(self) -> State:
         return State(scale=float(self.scale) if isinstance(self.scale, int) else None)
@@ -112,9 +113,11 @@ class CodedItems:
         with self._lock:
             state = self._state
             if len(keys) and keys.min() < state.next_id:
-                state = self._sealed()
                 self._refuse_known(state, keys, "Use `update_vectors` to replace items.")
             self._state = self._added(state, codes, boosts, keys)
+            if self._waiting[0] is state.pending and self._state.pending:
+                self._waiting[1].update(keys.tolist())
+                self._waiting = (self._state.pending, self._waiting[1])
 
     def update_vectors(
         self, keys: ArrayLike, x: ArrayLike | CompositionalCodes, *, bias: ArrayLike | None = None
@@ -182,7 +185,7 @@ class CodedItems:
 
     def reconstruct(self, key: int, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the expanded vector, float32 (d,), of the item with id `key`."""
-        key = _check.integer(key, "key", 0, _check.MAX_ID)
+        key = _check.integer(key, "key", _check.MIN_ID, _check.MAX_ID)
         vector = _check.output(x, "x", (self.d,), np.float32)
         vector[:] = self.reconstruct_batch(np.array([key]))[0]
         return vector
@@ -301,10 +304,16 @@ class CodedItems:
         rows = state.rows_of(ids)
         if rows is None:
             unknown = ids[state.find(ids)[0] < 0][0]
-            raise ValueError(f"`{name}` must be ids in the index, got {unknown}, which is not. See `index.ids`.")
+            raise ValueError(f"`{name}` must be in the index, got {unknown}, which is not. See `index.ids`.")
         return rows
 
     def _refuse_known(self, state: State, ids: NDArray[np.int64], advice: str) -> None:
-        known = ids[state.find(ids)[0] >= 0]
-        if len(known):
+        known = ids[state.find(ids)[0] >= 0].tolist() or list(self._waiting_ids(state).intersection(ids.tolist()))
+        if known:
             raise ValueError(f"`ids` must not be in the index yet, got {known[0]}, which is. {advice}")
+
+    def _waiting_ids(self, state: State) -> set[int]:
+        """Return the ids of the pending batches; kept beside the state, so that a small batch need not group them."""
+        if self._waiting[0] is not state.pending:
+            self._waiting = (state.pending, {i for rows in state.pending for i in rows.ids.tolist()})
+        return self._waiting[1]

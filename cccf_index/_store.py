@@ -102,7 +102,7 @@ class State:
         return replace(self, parts=settle(self.parts + (new,)), pending=(), n_pending=0)
 
     def find(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the part and the row of each id, -1 where it is unknown. Nothing may be pending."""
+        """Return the part and the row of each id, -1 where it is in no part (though it may be pending)."""
         part_of = np.full(len(ids), -1, dtype=np.int64)
         row_of = np.full(len(ids), -1, dtype=np.int64)
         for number, part in enumerate(self.parts):

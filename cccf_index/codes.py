@@ -149,7 +149,7 @@ class CompositionalCodes:
         if array.dtype.kind not in "bif":
             raise TypeError(f"`signs` must be bool or numbers -1 and +1, got dtype {array.dtype}.")
         if array.dtype.kind != "b" and not (np.abs(array) == 1).all():
-            raise ValueError(f"`signs` must be -1 or +1, got {array[np.abs(array) != 1][0]}.")
+            raise ValueError(f"`signs` must be -1 or +1, got {array[np.abs(array) != 1][0]}. Pass `signs > 0`.")
         if weights is None:
             weights = np.ones((n, n_components), dtype=np.float32)
         return cls(pack(array > 0), weights, n_bits)
@@ -165,7 +165,8 @@ class CompositionalCodes:
             row, component = (int(i) for i in np.argwhere(~coded)[0])
             raise ValueError(
                 f"`x` must be expanded codes, but row {row} has different absolute values in component "
-                f"{component} (columns {component * n_bits} to {(component + 1) * n_bits - 1})."
+                f"{component} (columns {component * n_bits} to {(component + 1) * n_bits - 1}). Real-valued vectors "
+                "can be queries, but items must be codes: see `CompositionalCodes.from_signs`."
             )
         return cls._from_split(vectors, weights, n_bits)
 

@@ -81,6 +81,9 @@ class IndexCCCF(CodedItems):
     metric_type = faiss.METRIC_INNER_PRODUCT
     is_trained = True
 
+    def __init__(self, n_components: int, n_bits: int, scale: int | str | None = 100) -> None:
+        super().__init__(n_components, n_bits, scale)
+
     def __repr__(self) -> str:
         name = f"IndexCCCF(n_components={self.n_components}, n_bits={self.n_bits}, scale={self.scale!r})"
         return f"<{name}, ntotal={self.ntotal}>"
@@ -113,8 +116,8 @@ class IndexCCCF(CodedItems):
         D, I : ndarray, shape (nq, k), optional
             float32 and int64 arrays to put the result into.
         exclude : scipy.sparse matrix, shape (nq, any), optional
-            Stored entries (query, item id) are never returned: the items that a user has seen. Explicit
-            zeros count as stored.
+            Stored entries (query, item id) are never returned: the items that a user has seen. Columns are
+            ids, as `add_with_ids` gave them. Explicit zeros count as stored.
         allow : array_like of int or faiss.IDSelector, optional
             Only these items may be returned, to all queries.
 
@@ -165,9 +168,7 @@ class IndexCCCF(CodedItems):
         I : ndarray of int64, shape (lims[-1],)
             Ids.
         """
-        threshold = np.float32(thresh)
-        if np.isnan(threshold):
-            raise ValueError("`thresh` must be a number, got nan.")
+        threshold = np.float32(_check.number(thresh, "thresh"))
         state = self._sealed()
         batches, nq = self._batches(state, x)
         options = _Options.of(state, nq, params, exclude, allow)
@@ -198,8 +199,9 @@ class IndexCCCF(CodedItems):
         snapshot = copy.copy(self)  # another thread may remove an item between the search and its reconstruction
         D, labels = snapshot.search(x, k, params=params, D=D, I=I, exclude=exclude, allow=allow)
         vectors = _check.output(R, "R", (*labels.shape, self.d), np.float32)
-        vectors[labels < 0] = np.nan
-        vectors[labels >= 0] = snapshot.reconstruct_batch(labels[labels >= 0])
+        found = labels != -1
+        vectors[~found] = np.nan
+        vectors[found] = snapshot.reconstruct_batch(labels[found])
         return D, labels, vectors
 
     def _batches(
@@ -292,7 +294,7 @@ def index_factory(
     if d is not None and _check.integer(d, "d", 1) != index.d:
         raise ValueError(f"`d` must be {index.d} for {description}, got {d}.")
     if metric != faiss.METRIC_INNER_PRODUCT:
-        raise ValueError(f"`metric` must be faiss.METRIC_INNER_PRODUCT, got {metric}.")
+        raise ValueError(f"`metric` must be faiss.METRIC_INNER_PRODUCT, the only one there is, got {metric}.")
     return index
 
 

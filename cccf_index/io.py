@@ -69,7 +69,8 @@ def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
 
 def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, NDArray[Any]]]]:
     if not isinstance(index, IndexCCCF):
-        raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. Use faiss.write_index.")
+        advice = "Use faiss.write_index." if isinstance(index, faiss.Index) else "The index comes first."
+        raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. {advice}")
     state = index._sealed()
     meta = {
         "n_components": index.n_components,

@@ -88,6 +88,8 @@ def assign_groups(sets: NDArray[np.uint64]) -> tuple[NDArray[Any], NDArray[np.ui
 def compact_ids(ids: NDArray[np.int64]) -> tuple[np.int64, NDArray[Any]]:
     """Return the smallest id and the offsets from it: none for consecutive ids, 4 bytes each where they fit."""
     first = ids.min()
+    if int(ids.max()) - int(first) >= 2**63:  # too far apart for an offset
+        return np.int64(0), ids
     offsets = ids - first
     if np.array_equal(offsets, np.arange(len(ids))):
         return first, np.empty(0, dtype=np.uint32)

@@ -48,7 +48,7 @@ class Model:
         vectors = reference.integer_vectors(queries, self.scale)
         scores, found = reference.search(vectors, items, k, ids, bias, exclude, allow)
         D = (scores / self.scale**2).astype(np.float32)
-        D[found < 0] = LOWEST
+        D[found == -1] = LOWEST
         return D, found
 
 

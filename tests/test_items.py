@@ -41,13 +41,14 @@ class IndexMachine(RuleBasedStateMachine):
         self.model.add(codes, range(self.next_id, self.next_id + n), bias)
         self.next_id += n
 
-    @rule(seed=st.integers(0, 999), n=st.integers(1, 50), gap=st.integers(0, 2**33))
+    @rule(seed=st.integers(0, 999), n=st.integers(1, 50), gap=st.sampled_from([0, 9, 2**33, -(2**62)]))
     def add_with_ids(self, seed, n, gap):
-        codes = self.codes(seed, n)
         ids = self.next_id + gap + np.random.default_rng(seed).permutation(2 * n)[:n]
+        ids = np.array([i for i in ids.tolist() if i not in self.model.items], dtype=np.int64)
+        codes = self.codes(seed, len(ids))
         self.index.add_with_ids(codes, ids)
         self.model.add(codes, ids)
-        self.next_id = int(ids.max()) + 1
+        self.next_id = max([self.next_id, *(ids + 1).tolist()])
 
     @rule(seed=st.integers(0, 999), n=st.integers(1, 20))
     def add_removed_ids_again(self, seed, n):
@@ -136,6 +137,26 @@ def test_a_duplicate_id_is_named_and_adds_nothing():
     index.add_with_ids(CODES[:1], [7000])
     with pytest.raises(ValueError, match="got 7000"):  # against a batch that is not in a segment yet
         index.add_with_ids(CODES[:1], [7000])
+    assert index._state.pending
+    index.remove_ids([7000, 3])
+    index.add_with_ids(CODES[:2], [7000, 3])
+    assert index.ids.tolist() == [*range(20), 7000]
+
+
+def test_ids_may_be_any_int64_but_minus_one_such_as_signed_hashes():
+    ids = np.array([-(2**63), -2, 0, 2**63 - 2, 17, -(2**40)])
+    codes = CompositionalCodes.from_signs(np.ones((6, 4, 8)), np.zeros((6, 4)))
+    index, model = IndexCCCF(4, 8), Model()
+    for i in range(6):
+        index.add_with_ids(codes[[i]], ids[[i]])
+    model.add(codes, ids)
+    assert_same(index.search(codes[:2], 7), model.search(codes[:2], 7))
+    assert index.search(codes[:1], 6)[1][0].tolist() == sorted(ids.tolist())
+    assert index.remove_ids([-2, 17]) == 2
+    np.testing.assert_array_equal(index.reconstruct(-(2**63)), np.zeros(32))
+    assert not np.isnan(index.search_and_reconstruct(codes[:1], 4)[2]).any()
+    again = deserialize_index(serialize_index(index))
+    assert again.ids.tolist() == [-(2**63), -(2**40), 0, 2**63 - 2]
 
 
 def test_vectors_may_be_added_instead_of_codes():
@@ -156,14 +177,15 @@ def test_vectors_may_be_added_instead_of_codes():
         (ValueError, "at most 8388607 after scaling", lambda ix: ix.add(CompositionalCodes(CODES.bits, CODES.weights * 1e8, 8))),
         (TypeError, "`ids` must be integers, got dtype float64", lambda ix: ix.add_with_ids(CODES, np.arange(20.0))),
         (ValueError, r"`ids` must be of shape \(20,\)", lambda ix: ix.add_with_ids(CODES, np.arange(19))),
-        (ValueError, "`ids` must be from 0", lambda ix: ix.add_with_ids(CODES, np.arange(20) - 1)),
-        (ValueError, "`ids` must be from 0", lambda ix: ix.add_with_ids(CODES, np.arange(20, dtype=np.uint64) + 2**63)),
+        (ValueError, "not -1, got -1", lambda ix: ix.add_with_ids(CODES, np.arange(20) - 1)),
+        (ValueError, "`ids` must be int64 up to", lambda ix: ix.add_with_ids(CODES, np.arange(20, dtype=np.uint64) + 2**63)),
         (ValueError, "codes of 4x8 bits, got 2x8", lambda ix: ix.add(random_codes(RNG, 2, 2, 8))),
-        (ValueError, "`keys` must be ids in the index, got 99", lambda ix: ix.update_vectors([1, 99], CODES[:2])),
+        (ValueError, "`keys` must be in the index, got 99", lambda ix: ix.update_vectors([1, 99], CODES[:2])),
         (ValueError, "`keys` must be unique", lambda ix: ix.update_vectors([1, 1], CODES[:2])),
         (TypeError, "`x` must be integers", lambda ix: ix.remove_ids([0.5])),
-        (ValueError, "`key` must be ids in the index, got 20", lambda ix: ix.reconstruct(20)),
-        (ValueError, "`key` must be an integer from 0", lambda ix: ix.reconstruct(-1)),
+        (ValueError, r"For one id pass \[11\]", lambda ix: ix.remove_ids(11)),
+        (ValueError, "`key` must be in the index, got 20", lambda ix: ix.reconstruct(20)),
+        (ValueError, "`key` must be int64", lambda ix: ix.reconstruct(-1)),
         (TypeError, "`key` must be an integer", lambda ix: ix.reconstruct("a")),
         (ValueError, "got 77", lambda ix: ix.reconstruct_batch([1, 77])),
         (ValueError, "`n0` must be an integer from 0 to 20", lambda ix: ix.reconstruct_n(21)),

@@ -92,20 +92,20 @@ def test_every_answer_during_changes_equals_the_reference_on_some_snapshot():
 
 def test_two_indexes_can_merge_into_each_other_without_a_deadlock():
     codes = random_codes(np.random.default_rng(0), 10)
-    left, right = filled_index(codes), filled_index(codes)
+    left, right = filled_index(codes), IndexCCCF(4, 8)
+    right.add_with_ids(codes, np.arange(10, 20))
 
     def move(target, source):
         for _ in range(200):
-            target.merge_from(source, add_id=int(target.ids.max(initial=0)) + int(source.ids.max(initial=0)) + 1)
+            target.merge_from(source)
 
-    left.remove_ids(np.arange(10))
     jobs = [threading.Thread(target=move, args=pair, daemon=True) for pair in ((left, right), (right, left))]
     for job in jobs:
         job.start()
     for job in jobs:
         job.join(timeout=30)
         assert not job.is_alive()
-    assert left.ntotal + right.ntotal == 10
+    assert sorted([*left.ids, *right.ids]) == list(range(20))
 
 
 def search_in_child(index, codes, queue):
