@@ -82,18 +82,20 @@ def matrix(x: ArrayLike, name: str, d: int) -> NDArray[np.float32]:
 
 
 def vector(x: ArrayLike, name: str, n: int) -> NDArray[np.float32]:
-    """Return `x` as a finite float32 array of shape (n,)."""
+    """Return `x` as a finite float32 array of shape (n,), a copy that the caller cannot change."""
     array = _numbers(x, name)
     if array.shape != (n,):
         raise ValueError(f"`{name}` must be of shape ({n},), got {array.shape}.")
-    return _float32(array, name)
+    return _float32(array, name).copy()
 
 
 def weights(w: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float32]:
     """Return non-negative component weights as float32 of the given shape; scipy.sparse is welcome."""
-    array = _numbers(w.toarray() if sparse.issparse(w) else w, name)
+    array: Any = w if sparse.issparse(w) else _numbers(w, name)
     if array.shape != shape:
         raise ValueError(f"`{name}` must be of shape {shape}, got {array.shape}.")
+    if sparse.issparse(array):
+        array = _numbers(array.toarray(), name)
     result = _float32(array, name)
     if (result < 0).any():
         row, component = (int(i) for i in np.argwhere(result < 0)[0])
@@ -105,7 +107,7 @@ def weights(w: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float32]:
 
 
 def ids(values: ArrayLike, name: str, n: int | None = None) -> NDArray[np.int64]:
-    """Return `values` as an int64 array of shape (n,) of ids: any int64 but -1, which says "none", and the largest."""
+    """Return `values` as a new int64 array of shape (n,): any int64 but -1, which says "none", and the largest."""
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)
@@ -120,7 +122,7 @@ def ids(values: ArrayLike, name: str, n: int | None = None) -> NDArray[np.int64]
     wrong = (array == -1) | (array > MAX_ID)
     if wrong.any():
         raise ValueError(f"`{name}` must be int64 up to {MAX_ID} and not -1, got {array[wrong][0]}.")
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return np.array(array, dtype=np.int64)
 
 
 def output(array: Any, name: str, shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
@@ -136,11 +138,16 @@ def output(array: Any, name: str, shape: tuple[int, ...], dtype: type) -> NDArra
     return array
 
 
+def ascending(values: NDArray[np.int64]) -> bool:
+    """Tell whether each value is larger than the one before (differences of int64 may wrap)."""
+    return bool((values[1:] > values[:-1]).all())
+
+
 def unique(values: NDArray[np.int64], name: str) -> NDArray[np.int64]:
     """Return `values`, unless one occurs twice."""
-    if len(values) > 1 and not (np.diff(values) > 0).all():
+    if not ascending(values):
         ordered = np.sort(values)
-        twice = ordered[1:][np.diff(ordered) == 0]
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if len(twice):
             raise ValueError(f"`{name}` must be unique, got {twice[0]} more than once.")
     return values
@@ -159,4 +166,8 @@ def pairs(matrix: Any, name: str, n: int) -> sparse.csr_array:
             f"Pass the queries' rows: `{name}[[3, 5, ...]]`."
         )
     csr = matrix.tocsr()
+    # a matrix of our own, that does not remember whether its indices were sorted once
+    csr = sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape, copy=matrix.format in ("bsr", "dia"))
+    if matrix.format in ("bsr", "dia"):  # they store zeros that nobody asked for
+        csr.eliminate_zeros()
     return csr if csr.has_sorted_indices else csr.sorted_indices()

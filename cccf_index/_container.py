@@ -32,6 +32,17 @@ Meta = dict[str, Any]
 Arrays = Iterable[tuple[str, NDArray[Any]]]
 
 
+# what reading a manifest that does not fit its arrays may raise
+BROKEN = (
+    ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, MemoryError, RuntimeError, struct.error,
+)  # fmt: skip
+
+
+def damaged(source: str, error: Exception) -> ValueError:
+    """Return the error to raise for a file that cannot be what it says it is."""
+    return ValueError(f"{source} is damaged: {error}. Write it again from its source.")
+
+
 def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -> None:
     """Write `arrays` one by one; `lead` bytes into an array is the place that gets aligned.
 
@@ -98,7 +109,7 @@ def read(
     """
     if buffer.size < _HEAD.size or bytes(buffer[:8]) != _MAGIC:
         raise ValueError(f"{source} is not a cccf-index file. (Indexes of faiss are read by faiss.)")
-    _, version, _ = _HEAD.unpack(bytes(buffer[: _HEAD.size]))
+    _, version, reserved = _HEAD.unpack(bytes(buffer[: _HEAD.size]))
     if version > VERSION:
         raise ValueError(
             f"{source} has format version {version}, this cccf-index reads up to {VERSION}. Upgrade cccf-index."
@@ -111,16 +122,18 @@ def read(
         if zlib.crc32(text) != crc:
             raise ValueError("the manifest's checksum is wrong")
         manifest = json.loads(text)
-        if manifest["version"] != version:
-            raise ValueError("its head and its manifest disagree on the version")
+        if manifest["version"] != version or reserved != 0:
+            raise ValueError("its head does not fit its manifest")
+        if not isinstance(manifest["kind"], str) or not isinstance(manifest["meta"], dict):
+            raise ValueError("its manifest does not say what it holds")
         arrays, begin = {}, _HEAD.size
         for entry in manifest["arrays"]:
             arrays[entry["name"]] = _view(buffer, entry, begin, offset, verify)
             begin = entry["offset"] + arrays[entry["name"]].nbytes
         if begin != offset:
             raise ValueError("there are bytes that belong to no array")
-    except (ValueError, KeyError, TypeError, struct.error, MemoryError) as error:
-        raise ValueError(f"{source} is damaged: {error}. Write it again from its source.") from error
+    except BROKEN as error:
+        raise damaged(source, error) from error
     if manifest["kind"] != kind:
         reader = READERS.get(manifest["kind"], "a newer cccf-index")
         raise ValueError(f"{source} holds {manifest['kind']}, not {kind}. Read it by {reader}.")

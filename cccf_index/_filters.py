@@ -17,6 +17,14 @@ from cccf_index._store import Part
 REBUILD = 256  # grouping a row anew costs about as much as scoring it for this many queries
 
 
+def listed_ids(allowed: Any, name: str) -> NDArray[np.int64] | None:
+    """Return the ids of an array or of an IDSelectorArray, ascending; None for other selectors."""
+    if type(allowed) is faiss.IDSelectorArray:
+        allowed = faiss.rev_swig_ptr(allowed.ids, allowed.n) if allowed.n else []
+        return np.unique(np.asarray(allowed, dtype=np.int64))
+    return None if isinstance(allowed, faiss.IDSelector) else np.unique(_check.ids(allowed, name))
+
+
 def members(selector: faiss.IDSelector, ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return those of the unique `ids` that the selector accepts, in no particular order.
 
@@ -27,9 +35,6 @@ def members(selector: faiss.IDSelector, ids: NDArray[np.int64]) -> NDArray[np.in
         return ids
     if type(selector) is faiss.IDSelectorRange:
         return ids[(ids >= selector.imin) & (ids < selector.imax)]
-    if type(selector) is faiss.IDSelectorArray:
-        listed = faiss.rev_swig_ptr(selector.ids, selector.n) if selector.n else np.empty(0, dtype=np.int64)
-        return np.intersect1d(ids, listed)
     flat = faiss.IndexBinaryFlat(8)
     labelled = faiss.IndexBinaryIDMap(flat)
     labelled.add_with_ids(np.zeros((len(ids), 1), dtype=np.uint8), np.ascontiguousarray(ids))
@@ -41,8 +46,7 @@ def restrict(parts: tuple[Part, ...], allowed: Any, name: str, n_queries: int) -
     """Return the parts with only the items that `allowed`, an array of ids or a faiss selector, accepts."""
     if allowed is None or type(allowed) is faiss.IDSelectorAll:
         return parts
-    is_selector = isinstance(allowed, faiss.IDSelector)
-    wanted = None if is_selector else np.unique(_check.ids(allowed, name))
+    wanted = listed_ids(allowed, name)
     result = []
     for part in parts:
         rows = part.find(members(allowed, part.segment.ids) if wanted is None else wanted)

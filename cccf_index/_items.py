@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,21 +10,20 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cccf_index import _check
-from cccf_index._filters import members
+from cccf_index import _check, _threads
+from cccf_index._filters import listed_ids, members
 from cccf_index._store import State
 from cccf_index.codes import (
+    MAX_BIAS,
     MAX_BITS,
     MAX_COMPONENTS,
+    MAX_SCALE,
     CompositionalCodes,
     expand,
     round_weights,
     word_layout,
 )
 from cccf_index.segment import Rows
-
-MAX_BIAS = 2**31 - 1  # biases are int32
-MAX_SCALE = 2**30  # MAX_BIAS * MAX_SCALE < 2 ** 61
 
 Items = TypeVar("Items", bound="CodedItems")
 
@@ -34,21 +32,36 @@ class CodedItems:
     """The part of `IndexCCCF` that does not search."""
 
     def __init__(self, n_components: int, n_bits: int, scale: int | str | None = 100) -> None:
-        self.n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
-        self.n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
+        self._n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
+        self._n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
         if isinstance(scale, str):
             if scale != "auto":
                 raise ValueError(f'`scale` must be an integer, "auto" or None, got {scale!r}.')
         elif scale is not None:
             scale = _check.integer(scale, "scale", 1, MAX_SCALE, or_else='"auto" or None')
-        self.scale = scale
+        self._scale = scale
         self.verbose = False
-        self._lock = threading.RLock()
+        self._lock = _threads.Lock()
         self._state = self._empty()
         self._waiting: tuple[tuple[Rows, ...], set[int]] = ((), set())
 
     def _empty(self) -> State:
         return State(scale=float(self.scale) if isinstance(self.scale, int) else None)
+
+    @property
+    def n_components(self) -> int:
+        """G, the number of components."""
+        return self._n_components
+
+    @property
+    def n_bits(self) -> int:
+        """r, the bits of one component."""
+        return self._n_bits
+
+    @property
+    def scale(self) -> int | str | None:
+        """The scale asked for: an integer, "auto" or None."""
+        return self._scale
 
     @property
     def d(self) -> int:
@@ -129,8 +142,9 @@ class CodedItems:
             return
         with self._lock:
             state = self._sealed()
-            rows = self._rows(state.scale, codes, boosts, ids)
             old = self._known(state, ids, "keys")
+            state = replace(state, scale=self._scale_for(state, codes, boosts))
+            rows = self._rows(state.scale, codes, boosts, ids)
             if boosts is None:
                 rows = replace(rows, bias=old.bias)
             self._state = self._settled(state.removed(*state.find(ids)).added(rows))
@@ -139,9 +153,12 @@ class CodedItems:
         """Remove the items with these ids, or that a faiss selector accepts; return how many there were."""
         with self._lock:
             state = self._sealed()
-            ids = members(x, state.ids()) if isinstance(x, faiss.IDSelector) else np.unique(_check.ids(x, "x"))
-            self._state = state.removed(*state.find(ids))
-            return state.ntotal - self._state.ntotal
+            ids = listed_ids(x, "x")
+            left = state.removed(*state.find(members(x, state.ids()) if ids is None else ids))
+            if not left.ntotal:
+                left = replace(left, scale=self._empty().scale)  # "auto" is to be settled anew
+            self._state = left
+            return state.ntotal - left.ntotal
 
     def reset(self) -> None:
         """Remove all items; ids begin at 0 again."""
@@ -177,8 +194,8 @@ class CodedItems:
             if not other.ntotal:
                 return
             ids = other.ids()
-            if int(ids[-1]) + add_id > _check.MAX_ID:
-                raise ValueError(f"`add_id` must leave ids up to {_check.MAX_ID}, got {add_id}.")
+            if int(ids[-1]) + add_id > _check.MAX_ID or (ids == -1 - add_id).any():
+                raise ValueError(f"`add_id` must leave ids up to {_check.MAX_ID} and none -1, got {add_id}.")
             self._refuse_known(mine, ids + add_id, f"Pass `add_id`, for example {mine.next_id}.")
             self._state = mine.merged(other, add_id)
             otherIndex.reset()
@@ -192,14 +209,7 @@ class CodedItems:
 
     def reconstruct_batch(self, key: ArrayLike, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the expanded vectors, float32 (n, d), of the items with ids `key`, in their order."""
-        ids = _check.ids(key, "key")
-        vectors = _check.output(x, "x", (len(ids), self.d), np.float32)
-        if len(ids):
-            state = self._sealed()
-            rows = self._known(state, ids, "key")
-            weights = rows.weights.astype(np.float64) / (state.scale or 1.0)
-            vectors[:] = expand(rows.words, weights.astype(np.float32), self.n_bits)
-        return vectors
+        return self._vectors(self._sealed(), _check.ids(key, "key"), x)
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the expanded vectors of the items n0 to n0 + ni - 1 in the order of their ids; ni = -1: all.
@@ -207,28 +217,36 @@ class CodedItems:
         While ids are consecutive from 0, as `add` gives them, n0 is an id, as in faiss. In general row i
         belongs to ``index.ids[i]``.
         """
-        ids = self.ids
-        n0 = _check.integer(n0, "n0", 0, len(ids))
-        ni = _check.integer(ni, "ni", -1, len(ids) - n0)
-        return self.reconstruct_batch(ids[n0:] if ni == -1 else ids[n0 : n0 + ni], x)
+        state = self._sealed()
+        n0 = _check.integer(n0, "n0", 0, state.ntotal)
+        ni = _check.integer(ni, "ni", -1, state.ntotal - n0)
+        return self._vectors(state, state.ids()[n0 : state.ntotal if ni == -1 else n0 + ni], x)
+
+    def _vectors(self, state: State, ids: NDArray[np.int64], out: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        vectors = _check.output(out, "x", (len(ids), self.d), np.float32)
+        if len(ids):
+            rows = self._known(state, ids, "key")
+            weights = rows.weights.astype(np.float64) / (state.scale or 1.0)
+            vectors[:] = expand(rows.words, weights.astype(np.float32), self.n_bits)
+        return vectors
 
     def sa_code_size(self) -> int:
         """Return the bytes of one item as `sa_encode` writes it: its packed bits and G float32 weights."""
         dtype, n_words = word_layout(self.n_bits)
         return int(self.n_components * (dtype.itemsize * n_words + 4))
 
-    def sa_encode(self, x: ArrayLike | CompositionalCodes) -> NDArray[np.uint8]:
+    def sa_encode(self, x: ArrayLike | CompositionalCodes, codes: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return items as bytes, uint8 (n, sa_code_size()), their weights rounded as `add` would."""
-        codes, _ = self._checked(x, None)
-        scale = self._scale_for(self._state, codes, None)
-        weights = self._rows(scale, codes, None, np.arange(len(codes))).weights.astype(np.float64) / (scale or 1.0)
-        octets = np.empty((len(codes), self.sa_code_size()), dtype=np.uint8)
+        items, _ = self._checked(x, None)
+        octets = _check.output(codes, "codes", (len(items), self.sa_code_size()), np.uint8)
+        scale = self._scale_for(self._state, items, None)
+        weights = self._rows(scale, items, None, np.arange(len(items))).weights.astype(np.float64) / (scale or 1.0)
         cut = octets.shape[1] - 4 * self.n_components
-        octets[:, :cut] = np.ascontiguousarray(codes.bits).view(np.uint8).reshape(len(codes), cut)
+        octets[:, :cut] = np.ascontiguousarray(items.bits).view(np.uint8).reshape(len(items), cut)
         octets[:, cut:] = weights.astype("<f4").view(np.uint8)
         return octets
 
-    def sa_decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def sa_decode(self, codes: NDArray[np.uint8], x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the expanded vectors, float32 (n, d), of what `sa_encode` wrote."""
         octets = np.asarray(codes)
         if octets.dtype != np.uint8:
@@ -240,7 +258,9 @@ class CodedItems:
         words = np.ascontiguousarray(octets[:, :cut]).view(dtype)
         weights = np.ascontiguousarray(octets[:, cut:]).view("<f4")
         shape = (len(octets), self.n_components, n_words)
-        return CompositionalCodes(words.reshape(shape), weights, self.n_bits).to_vectors()
+        vectors = _check.output(x, "x", (len(octets), self.d), np.float32)
+        vectors[:] = CompositionalCodes(words.reshape(shape), weights, self.n_bits).to_vectors()
+        return vectors
 
     def _checked(self, x: Any, bias: Any) -> tuple[CompositionalCodes, NDArray[np.float32] | None]:
         """Return items to add as codes, and their biases."""
@@ -256,19 +276,21 @@ class CodedItems:
         """Return the scale of item weights; "auto" is settled by the first items that have a weight or bias."""
         if self.scale != "auto" or state.scale is not None:
             return state.scale
-        largest = codes.weights.max(initial=0.0)
-        if not largest and bias is not None:
-            largest = np.abs(bias).max(initial=0.0)
-        return 255.0 / float(largest) if largest else None
+        weight = float(codes.weights.max(initial=0.0))
+        boost = 0.0 if bias is None else float(np.abs(bias).max(initial=0.0))
+        if not weight:
+            return 255.0 / boost if boost else None
+        return 255.0 / weight if 255.0 / weight * boost <= MAX_BIAS else MAX_BIAS / 2 / boost
 
     def _rows(self, scale: float | None, codes: CompositionalCodes, bias: Any, ids: NDArray[np.int64]) -> Rows:
         """Return codes as the segments store them."""
         if self.scale is None:
             return Rows(codes.bits, codes.weights, bias, ids)
         weights = round_weights(codes.weights, scale or 1.0, "x")
-        if not weights.any() and codes.weights.any():
+        lost = codes.weights.any(axis=1) & ~weights.any(axis=1)
+        if lost.sum() > len(codes) / 10:
             warnings.warn(
-                f"All weights round to 0 at scale={self.scale}, so every score is 0. "
+                f"All weights of {lost.sum()} of {len(codes)} items round to 0 at scale={self.scale}: they score 0. "
                 'Use a larger scale, or scale="auto".',
                 stacklevel=4,
             )
@@ -293,11 +315,12 @@ class CodedItems:
 
     def _sealed(self) -> State:
         """Return the present state, with nothing pending."""
-        if self._state.pending:
+        state = self._state
+        if state.pending:
             with self._lock:
-                self._state = self._state.sealed(self.n_bits)
-                return self._state
-        return self._state
+                state = self._state = self._state.sealed(self.n_bits)
+                self._waiting = ((), set())
+        return state
 
     def _known(self, state: State, ids: NDArray[np.int64], name: str) -> Rows:
         """Return the items with these ids, or say which is unknown."""

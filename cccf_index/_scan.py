@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,13 +11,14 @@ from numpy.typing import NDArray
 
 from cccf_index import _threads, kernels
 from cccf_index._store import NO_BITS, Part
-from cccf_index.codes import CompositionalCodes, round_weights
+from cccf_index.codes import MAX_SCALE, CompositionalCodes, round_weights
 from cccf_index.segment import Segment
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # row starts and ascending ids: excluded items
 
 SLACK = 1e-5  # 131 roundings of float32, at the most, in a score of 64 components of 512 bits
 EMPTY_ID = np.iinfo(np.int64).max
+LOWEST = np.finfo(np.float32).min  # what faiss pads inner products with
 LANES: dict[str, NDArray[Any]] = {
     "i4": np.array([-(2**31), 2**31 - 1], dtype=np.int32),
     "i8": np.array([-(2**63), 2**63 - 1], dtype=np.int64),
@@ -49,30 +51,43 @@ class CodedQueries:
 
     words: NDArray[Any]  # (nq, G, W)
     weights: NDArray[Any]  # int64 or float32 (nq, G)
-    scales: NDArray[Any]  # int64 or float32 (nq,): what the weights were multiplied by
+    scales: NDArray[np.float64]  # (nq,): what the weights were multiplied by
+    bias_scales: NDArray[Any]  # int64 or float32 (nq,): what the items' biases are to be multiplied by
     item_scale: float
     n_bits: int
 
     @classmethod
-    def integer(cls, codes: CompositionalCodes, scale: int | None, item_scale: float) -> CodedQueries:
+    def integer(
+        cls, codes: CompositionalCodes, scale: int | None, item_scale: float, with_bias: bool, rows: Any
+    ) -> CodedQueries:
         """Round the weights at `scale`; None takes for each query the largest that cannot leave 32 bits.
 
-        That is so against item weights of one byte. Scales are whole numbers: biases are multiplied by them.
+        That is so against item weights of one byte. Where items have a bias, scales are whole numbers, which biases
+        can be multiplied by. `rows` are the places of the codes in what the user passed.
         """
         if scale is None:
             most = min(2**16 - 1, (2**31 - 1) // (255 * codes.d))
             peaks = codes.weights.max(axis=1, initial=0).astype(np.float64)
-            scales = np.floor(np.clip(most / np.maximum(peaks, 1e-9), 1, 2**30)).astype(np.int64)
+            scales = most / np.where(peaks > 0, peaks, most)
+            if with_bias:
+                scales = np.floor(np.clip(scales, 1, MAX_SCALE))
         else:
-            scales = np.full(len(codes), scale, dtype=np.int64)
-        weights = round_weights(codes.weights, scales[:, None], "x").astype(np.int64)
-        return cls(_contiguous(codes.bits), weights, scales, item_scale, codes.n_bits)
+            scales = np.full(len(codes), float(scale))
+        weights = round_weights(codes.weights, scales[:, None], "x", rows).astype(np.int64)
+        if (codes.weights.any(axis=1) & ~weights.any(axis=1)).any():
+            warnings.warn(
+                f"All weights of a query round to 0 at scale={scale or 'auto'}: every item scores 0 for it. "
+                "Multiply the queries by a constant, which changes no ranking, or use a larger scale.",
+                stacklevel=5,
+            )
+        bias_scales = scales.astype(np.int64) if with_bias else np.ones(len(codes), dtype=np.int64)
+        return cls(_contiguous(codes.bits), weights, scales, bias_scales, item_scale, codes.n_bits)
 
     @classmethod
     def floating(cls, codes: CompositionalCodes) -> CodedQueries:
         """Keep the weights as they are."""
-        scales = np.ones(len(codes), dtype=np.float32)
-        return cls(_contiguous(codes.bits), codes.weights, scales, 1.0, codes.n_bits)
+        ones = np.ones(len(codes))
+        return cls(_contiguous(codes.bits), codes.weights, ones, ones.astype(np.float32), 1.0, codes.n_bits)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -86,7 +101,7 @@ class CodedQueries:
         if self.weights.dtype.kind == "f":
             return LANES["f4"]
         largest = self.n_bits * (self.weights[rows] @ segment.peaks).astype(np.float64)
-        largest += segment.bias_size * self.scales[rows]
+        largest += segment.bias_size * self.bias_scales[rows]
         return LANES["i4"] if largest.max(initial=0.0) < 2**31 else LANES["i8"]
 
     def scan(self, part: Part, exclude: Pairs, prune: bool, rows: slice, scores: Any, ids: Any) -> None:
@@ -96,14 +111,16 @@ class CodedQueries:
         reach = weights.astype(np.float64 if floating else np.int64) * self.n_bits
         kernels.scan_codes(
             part.segment.tables, _filters(part, exclude, rows), self.words[rows], weights.astype(lane.dtype), reach,
-            self.scales[rows], self.n_bits, SLACK if floating else 0, prune, lane, scores, ids,
+            self.bias_scales[rows], self.n_bits, SLACK if floating else 0, prune, lane, scores, ids,
         )  # fmt: skip
 
     def all_scores(self, segment: Segment, query: int) -> NDArray[Any]:
         lane = self.lane(segment, slice(query, query + 1))
         scores = np.empty(len(segment), dtype=lane.dtype)
         weights = self.weights[query].astype(lane.dtype)
-        kernels.all_scores_codes(segment.tables, self.words[query], weights, self.scales[query], self.n_bits, scores)
+        kernels.all_scores_codes(
+            segment.tables, self.words[query], weights, self.bias_scales[query], self.n_bits, scores
+        )
         return scores
 
     def distances(self, scores: NDArray[Any], rows: Any) -> NDArray[np.float32]:
@@ -170,15 +187,17 @@ def top_k(
 
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
-        scores = np.full((stop - start, D.shape[1]), queries.empty_score)
+        scores = np.full((stop - start, k), queries.empty_score)
         ids = np.full(scores.shape, EMPTY_ID)
         for part in parts:
             queries.scan(part, exclude, prune, rows, scores, ids)
         kernels.sort_heaps(scores, ids)
         empty = ids == EMPTY_ID
-        D[rows] = np.where(empty, np.finfo(np.float32).min, queries.distances(scores, rows))
-        I[rows] = np.where(empty, -1, ids)
+        D[rows, :k] = np.where(empty, LOWEST, queries.distances(scores, rows))
+        I[rows, :k] = np.where(empty, -1, ids)
 
+    k = min(D.shape[1], sum(map(len, parts)))
+    D[:, k:], I[:, k:] = LOWEST, -1
     _threads.run_chunks(work, len(queries), n_threads)
 
 

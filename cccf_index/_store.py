@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index import _check
 from cccf_index.segment import Rows, Segment
 
 FANOUT = 8  # this many parts of like size become one: an item is moved at most log8(n) times
@@ -68,6 +69,12 @@ class Part:
             return None
         return self.subset(left) if len(left) < (1 - MAX_DEAD) * len(alive) else self.masked(alive)
 
+    def shifted(self, add_id: int) -> Part:
+        """Return the part with `add_id` added to its ids."""
+        if self.n_dead and int(self.segment.ids.max()) + add_id > _check.MAX_ID:  # a deleted id may lie beyond
+            return self.subset(np.flatnonzero(~self.dead_mask)).shifted(add_id)
+        return replace(self, segment=self.segment.shifted(add_id))
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -123,7 +130,7 @@ class State:
 
     def merged(self, other: State, add_id: int) -> State:
         """Take over the parts of another state, with `add_id` added to their ids. Nothing may be pending."""
-        moved = tuple(replace(part, segment=part.segment.shifted(add_id)) for part in other.parts)
+        moved = tuple(part.shifted(add_id) for part in other.parts)
         return State(
             parts=settle(self.parts + moved),
             ntotal=self.ntotal + other.ntotal,

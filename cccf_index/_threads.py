@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
+from weakref import WeakSet
 
 import faiss
 
 _pool: ThreadPoolExecutor | None = None
+_locks: WeakSet[Lock] = WeakSet()
 
 
-def _forget_pool() -> None:
-    """Begin anew in a forked child, which has none of its parent's threads."""
+class Lock:
+    """A reentrant lock that is free in a forked child, where the thread that held it does not exist.
+
+    It may guard what changes in one step at the end, such as the state of an index: the child sees it before or after.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _free(self) -> None:
+        self._lock = threading.RLock()
+
+
+def _begin_anew() -> None:
+    """Forget, in a forked child, the threads of its parent and what they held."""
     global _pool
     _pool = None
+    for lock in list(_locks):
+        lock._free()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def thread_count(requested: int) -> int:
@@ -47,7 +73,9 @@ def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: 
     n_threads = min(n_threads, n_chunks)
     if n_threads > 1 and _pool is None:
         _pool = ThreadPoolExecutor(max_workers=256, thread_name_prefix="cccf")
-    futures = [_pool.submit(take_chunks) for _ in range(n_threads - 1)] if _pool else []
+    futures = []
+    with suppress(RuntimeError):  # at the exit of the interpreter no thread can be had any more
+        futures = [_pool.submit(take_chunks) for _ in range(n_threads - 1)] if _pool else []
     try:
         take_chunks()
     finally:

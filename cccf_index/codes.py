@@ -14,7 +14,11 @@ from cccf_index import _check, _container
 
 MAX_COMPONENTS = 64  # a set of components is one 64-bit mask
 MAX_BITS = 512
-MAX_WEIGHT = 2**23 - 1  # weight / scale survives float32, and G * r * MAX_WEIGHT ** 2 < 2 ** 61
+
+# No integer score can leave 63 bits: G * r * MAX_WEIGHT ** 2 < 2 ** 61, and so is MAX_BIAS * MAX_SCALE.
+MAX_WEIGHT = 2**23 - 1  # weight / scale survives float32, too
+MAX_BIAS = 2**31 - 1
+MAX_SCALE = 2**30
 
 KIND = "codes"
 
@@ -61,14 +65,18 @@ def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32
     return weights, (sizes == weights[:, :, None]).all(axis=2)
 
 
-def round_weights(weights: NDArray[np.float32], scale: Any, name: str) -> NDArray[np.uint32]:
-    """Return the integers nearest to ``scale * weights`` (paper, section 4.7), or say which is too large."""
+def round_weights(weights: NDArray[np.float32], scale: Any, name: str, rows: Any = None) -> NDArray[np.uint32]:
+    """Return the integers nearest to ``scale * weights`` (paper, section 4.7), or say which is too large.
+
+    `rows` are the places that the weights have in `name`, if not 0, 1, ...
+    """
     scaled = np.rint(weights.astype(np.float64) * scale)
     if scaled.size and scaled.max() > MAX_WEIGHT:
         row, component = (int(i) for i in np.argwhere(scaled > MAX_WEIGHT)[0])
         raise ValueError(
             f"`{name}` must be at most {MAX_WEIGHT} after scaling, got a weight of {weights[row, component]:g} "
-            f"at row {row}, component {component}. Divide the weights by a constant, or use a smaller scale."
+            f"at row {row if rows is None else rows[row]}, component {component}. "
+            "Divide the weights by a constant, or use a smaller scale."
         )
     return scaled.astype(np.uint32)
 
@@ -181,6 +189,9 @@ class CompositionalCodes:
         parts = list(parts)
         if not parts:
             raise ValueError("`parts` must hold at least one CompositionalCodes, got none.")
+        for part in parts:
+            if not isinstance(part, CompositionalCodes):
+                raise TypeError(f"`parts` must be CompositionalCodes, got {type(part).__name__}.")
         shapes = {(part.n_components, part.n_bits) for part in parts}
         if len(shapes) > 1:
             raise ValueError(f"`parts` must have the same n_components and n_bits, got {sorted(shapes)}.")
@@ -224,17 +235,22 @@ class CompositionalCodes:
     def load(cls, path: str | os.PathLike[str]) -> CompositionalCodes:
         """Read what `save` wrote; a damaged or foreign file is a ValueError."""
         meta, arrays = _container.read_file(path, KIND)
-        return cls(arrays["bits"], arrays["weights"], meta["n_bits"])
+        try:
+            return cls(arrays["bits"], arrays["weights"], meta["n_bits"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _container.damaged(os.fspath(path), error) from error
 
     def __len__(self) -> int:
         return len(self.bits)
 
     def __getitem__(self, rows: Any) -> CompositionalCodes:
         """Select rows by an integer (a single row stays 2-D), a slice, an integer array or a mask."""
-        if isinstance(rows, (int, np.integer)):
-            rows = [rows]
-        elif isinstance(rows, tuple):
-            raise TypeError("Codes are indexed by rows only. Use `codes.bits` and `codes.weights` for components.")
+        if not isinstance(rows, slice):
+            rows = None if isinstance(rows, tuple) else np.atleast_1d(rows)
+            if rows is None or rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iub"):
+                raise TypeError("Codes are indexed by an integer, a slice, a list of integers or a mask of rows.")
+            if not rows.size:
+                rows = rows.astype(np.int64)  # numpy takes an empty list for floats
         return self._trusted(self.bits[rows], self.weights[rows], self.n_bits)
 
     def __eq__(self, other: object) -> bool:

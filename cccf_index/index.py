@@ -51,8 +51,9 @@ class IndexCCCF(CodedItems):
     """Exact top-k by inner product over compositional codes, with the methods of a faiss index.
 
     `search` returns the k items with the largest inner product between the query and the items' expanded
-    vectors: `faiss.IndexFlatIP` over `reconstruct_n()` gives the same. Equal scores are ordered by ascending id.
-    Any number of threads may search while others add and remove.
+    vectors: `faiss.IndexFlatIP` over `reconstruct_n()` gives the same. With a scale the weights of items and of coded
+    queries are rounded first. Equal scores are ordered by ascending id. Any number of threads may search while
+    others add and remove.
 
     Parameters
     ----------
@@ -211,14 +212,15 @@ class IndexCCCF(CodedItems):
         batches: list[tuple[NDArray[np.int64], _scan.Queries]] = []
         if isinstance(x, CompositionalCodes):
             codes, _ = self._checked(x, None)
-            return [(np.arange(len(codes)), self._coded(state, codes))], len(codes)
+            rows = np.arange(len(codes))
+            return [(rows, self._coded(state, codes, rows))], len(codes)
         vectors = _check.matrix(x, "x", self.d)
         weights, coded = split(vectors, self.n_components)
         is_code = coded.all(axis=1)
         rows = np.flatnonzero(is_code)
         if len(rows):
             codes = CompositionalCodes._from_split(vectors[rows], weights[rows], self.n_bits)
-            batches.append((rows, self._coded(state, codes)))
+            batches.append((rows, self._coded(state, codes, rows)))
         rows = np.flatnonzero(~is_code)
         if len(rows):
             dtype, n_words = word_layout(self.n_bits)
@@ -226,11 +228,12 @@ class IndexCCCF(CodedItems):
             batches.append((rows, _scan.VectorQueries(vectors[rows], state.scale or 1.0, self.n_bits, code_size)))
         return batches, len(vectors)
 
-    def _coded(self, state: State, codes: CompositionalCodes) -> _scan.CodedQueries:
+    def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> _scan.CodedQueries:
         if self.scale is None:
             return _scan.CodedQueries.floating(codes)
         scale = None if self.scale == "auto" else int(self.scale)
-        return _scan.CodedQueries.integer(codes, scale, state.scale or 1.0)
+        with_bias = any(part.segment.tables.bias.size for part in state.parts)
+        return _scan.CodedQueries.integer(codes, scale, state.scale or 1.0, with_bias, rows)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copyreg
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _container
+from cccf_index import _check, _container
 from cccf_index._store import Part, State
 from cccf_index.codes import word_layout
 from cccf_index.index import IndexCCCF
@@ -19,7 +19,19 @@ from cccf_index.segment import Segment
 
 KIND = "index"
 SHARD_HEADER = 33  # bytes that faiss writes before the codes of an IndexBinaryFlat
-TABLES = ("starts", "slots", "weights", "peaks", "bias", "bias_peaks", "id_offsets")
+UNSIGNED = (np.dtype("u1"), np.dtype("u2"), np.dtype("u4"), np.dtype("u8"))
+INT64, FLOAT32, FLOAT64 = (np.dtype("i8"),), (np.dtype("f4"),), (np.dtype("f8"),)
+INTEGER_TYPES = {
+    "starts": INT64,
+    "slots": INT64,
+    "weights": UNSIGNED[:3],
+    "peaks": INT64,
+    "bias": (np.dtype("i4"),),
+    "bias_peaks": INT64,
+    "id_offsets": (np.dtype("u4"), np.dtype("i8")),
+}
+FLOAT_TYPES = {**INTEGER_TYPES, "weights": FLOAT32, "peaks": FLOAT64, "bias": FLOAT32, "bias_peaks": FLOAT64}
+TABLES = tuple(INTEGER_TYPES)
 
 
 def write_index(index: IndexCCCF, path: str | os.PathLike[str]) -> None:
@@ -42,11 +54,11 @@ def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = 
     mmap : bool
         Map the file instead of reading it: codes and weights stay on the disk, and processes share them.
     verify : bool
-        Check the checksum of every array, which reads the whole file once. Without it a mapped file
-        opens at once, whatever its size, but damage in codes or weights goes unnoticed.
+        Check the checksum of every array, which reads the whole file once. Without it a mapped file opens at
+        once, whatever its size, but it must be one that you trust: damage goes unnoticed.
     """
     meta, arrays = _container.read_file(path, KIND, mmap, verify)
-    return _restored(meta, arrays, os.fspath(path))
+    return _restored(meta, arrays, os.fspath(path), verify)
 
 
 def serialize_index(index: IndexCCCF) -> NDArray[np.uint8]:
@@ -64,7 +76,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
     aligned = aligned[-aligned.ctypes.data % 64 :][: buffer.size]
     aligned[:] = buffer  # a copy of our own: the caller may change theirs
     meta, arrays = _container.read(aligned, KIND, "data")
-    return _restored(meta, arrays, "data")
+    return _restored(meta, arrays, "data", verify=True)
 
 
 def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, NDArray[Any]]]]:
@@ -93,34 +105,41 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
     return meta, arrays()
 
 
-def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: str) -> IndexCCCF:
+def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
     """Build the index; what does not fit together is a ValueError, though its checksums be right."""
     try:
         index = IndexCCCF(meta["n_components"], meta["n_bits"], meta["scale"])
-        parts = tuple(
-            _restored_part(index, entry, lambda name, number=number: arrays[f"{number}.{name}"])  # type: ignore[misc]
-            for number, entry in enumerate(meta["parts"])
+        scale = None if meta["item_scale"] is None else float.fromhex(meta["item_scale"])
+        if index.scale == "auto":
+            _require(scale is None or 0 < scale < np.inf, "item_scale")
+        else:
+            _require(scale == index.scale_, "item_scale")
+        parts = []
+        for number, entry in enumerate(meta["parts"]):
+            own = {name.split(".", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
+            parts.append(_restored_part(index, entry, own, verify))
+        _require(
+            scale is not None or index.scale is None or not any(p.segment.peaks.any() for p in parts), "item_scale"
         )
-        scale = meta["item_scale"]
-        index._state = State(
-            parts=parts,
-            ntotal=sum(map(len, parts)),
-            next_id=meta["next_id"],
-            scale=None if scale is None else float.fromhex(scale),
-        )
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise ValueError(f"{source} is damaged: {error!r}. Write it again from its source.") from error
+        next_id = _check.integer(meta["next_id"], "next_id", 0)
+        index._state = State(tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale)
+    except _container.BROKEN as error:
+        raise _container.damaged(source, error) from error
     return index
 
 
-def _restored_part(index: IndexCCCF, entry: _container.Meta, array: Callable[[str], NDArray[Any]]) -> Part:
-    shards = tuple(_restored_shard(array(f"{k}.faiss")) for k in range(index.n_components))
-    tables = {name: array(name) for name in TABLES}
-    segment = Segment.assemble(index.n_bits, shards, array("order"), first_id=np.int64(entry["first_id"]), **tables)
-    _check_structure(segment, index)
-    part = Part(segment, array("dead"), entry["n_dead"])
-    if part.n_dead and (part.dead.size != -(-len(segment) // 8) or part.dead_mask.sum() != part.n_dead):
-        raise ValueError("the deletion mask does not fit")
+def _restored_part(index: IndexCCCF, entry: _container.Meta, own: dict[str, NDArray[Any]], verify: bool) -> Part:
+    shards = tuple(_restored_shard(own[f"{k}.faiss"]) for k in range(index.n_components))
+    tables = {name: own[name] for name in TABLES}
+    first_id = np.int64(_check.integer(entry["first_id"], "first_id", _check.MIN_ID, _check.MAX_ID))
+    _check_tables(index, shards, own["order"], tables)
+    segment = Segment.assemble(index.n_bits, shards, own["order"], first_id=first_id, **tables)
+    part = Part(segment, own["dead"], _check.integer(entry["n_dead"], "n_dead", 0, len(segment) - 1))
+    _require(part.dead.dtype == np.uint8 and part.dead.size == (-(-len(segment) // 8) if part.n_dead else 0), "dead")
+    if verify:
+        _require(segment.order.max(initial=0) < len(segment), "order")
+        _require(part.dead_mask.sum() == part.n_dead, "dead")
+        _require(_check.ascending(np.sort(segment.ids)), "ids")
     return part
 
 
@@ -131,28 +150,30 @@ def _restored_shard(data: NDArray[np.uint8]) -> faiss.IndexBinaryFlat:
     return shard
 
 
-def _check_structure(segment: Segment, index: IndexCCCF) -> None:
-    """Make sure that no kernel will read outside the arrays."""
-    t, n = segment.tables, int(segment.tables.starts[-1])
+def _check_tables(index: IndexCCCF, shards: tuple[Any, ...], order: NDArray[Any], t: dict[str, NDArray[Any]]) -> None:
+    """Make sure that no kernel will read outside the arrays, and that all have types it knows."""
+    types = FLOAT_TYPES if index.scale is None else INTEGER_TYPES
+    for name, array in t.items():
+        _require(array.dtype in types[name], name)
+    _require(order.dtype in UNSIGNED, "order")
+    starts = t["starts"]
+    _require(starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and _check.ascending(starts), "starts")
+    n, sizes = int(starts[-1]), np.diff(starts)[:, None]
+    stored = np.array([shard.ntotal for shard in shards])
     dtype, n_words = word_layout(index.n_bits)
-    sizes, stored = np.diff(t.starts), np.diff(t.bases)
-    groups = len(sizes)
-    fits = (
-        t.starts[0] == 0
-        and (sizes > 0).all()
-        and t.slots.shape == t.peaks.shape == (groups, index.n_components)
-        and ((t.slots == -1) | ((t.slots >= 0) & (t.slots + sizes[:, None] <= stored))).all()
-        and all(s.code_size == dtype.itemsize * n_words for s in segment.shards)
-        and t.weights.shape == (t.bases[-1],)
-        and t.bias_peaks.shape == (groups,)
-        and t.bias.shape in ((0,), (n,))
-        and t.id_offsets.shape in ((0,), (n,))
-        and segment.order.shape in ((0,), (n,))
-        and segment.order.max(initial=0) < n
-        and {a.dtype.kind for a in (t.weights, t.peaks)} <= ({"f"} if index.scale is None else {"u", "i"})
-    )
+    _require(all(s.code_size == dtype.itemsize * n_words for s in shards), "shards")
+    slots = t["slots"]
+    _require(slots.shape == t["peaks"].shape == (len(sizes), len(shards)), "slots")
+    _require(((slots == -1) | ((slots >= 0) & (slots <= stored - sizes))).all(), "slots")
+    _require(t["weights"].shape == (stored.sum(),), "weights")
+    _require(t["bias_peaks"].shape == (len(sizes),), "bias_peaks")
+    for name, array in (("bias", t["bias"]), ("id_offsets", t["id_offsets"]), ("order", order)):
+        _require(array.shape in ((0,), (n,)), name)
+
+
+def _require(fits: Any, name: str) -> None:
     if not fits:
-        raise ValueError("its tables do not fit together")
+        raise ValueError(f"its {name} does not fit the rest")
 
 
 def _reduced(index: IndexCCCF) -> tuple[Any, ...]:

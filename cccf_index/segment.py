@@ -14,7 +14,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import kernels
+from cccf_index import _check, kernels
 from cccf_index.codes import word_layout
 
 MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
@@ -117,8 +117,8 @@ class Segment:
         """Group and store `rows`, at least one; O(n log n)."""
         n_components = rows.words.shape[1]
         member, covers = assign_groups(component_sets(rows.weights))
-        ascending = len(rows) == 1 or bool((np.diff(rows.ids) > 0).all())
-        by_group = np.argsort(member, kind="stable") if ascending else np.lexsort((rows.ids, member))
+        in_order = _check.ascending(rows.ids)
+        by_group = np.argsort(member, kind="stable") if in_order else np.lexsort((rows.ids, member))
         member = member[by_group]
         sizes = np.bincount(member, minlength=len(covers))
         starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -143,8 +143,9 @@ class Segment:
             bias_peaks[:] = np.maximum.reduceat(bias, starts[:-1])
         ids = rows.ids[by_group]
         first_id, id_offsets = compact_ids(ids)
-        in_order = len(covers) == 1  # one group stands in the order of its ids
-        order = np.empty(0, np.uint32) if in_order else np.argsort(ids).astype(np.min_scalar_type(len(ids)))
+        order = np.empty(0, dtype=np.uint32)
+        if len(covers) > 1:  # one group stands in the order of its ids
+            order = np.argsort(ids).astype(np.min_scalar_type(len(ids)))
         return cls.assemble(
             n_bits, tuple(shards), order, starts=starts, slots=slots, weights=np.concatenate(columns), peaks=peaks,
             bias=bias, bias_peaks=bias_peaks, first_id=first_id, id_offsets=id_offsets,

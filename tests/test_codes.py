@@ -73,8 +73,10 @@ def test_one_row_stays_codes_and_rows_can_be_iterated():
     assert [row == codes[i] for i, row in enumerate(codes)] == [True] * 3
     with pytest.raises(IndexError):
         codes[3]
-    with pytest.raises(TypeError, match="rows"):
-        codes[:, 0]
+    assert codes[np.array(1)] == codes[1]
+    for wrong in ((slice(None), 0), None, np.zeros((3, 4), int), [0.5], "a"):
+        with pytest.raises(TypeError, match="indexed by an integer"):
+            codes[wrong]
 
 
 def test_bits_without_weight_do_not_matter():
@@ -169,6 +171,8 @@ WEIGHTS = np.ones((2, 3))
         (ValueError, "row 0 has different absolute values in component 1", lambda: CompositionalCodes.from_vectors([[1, -1, 1, 2]], 2, 2)),
         (ValueError, "shape", lambda: CompositionalCodes.from_vectors(np.ones((2, 5)), 2, 2)),
         (ValueError, "rectangular", lambda: CompositionalCodes.from_vectors([[1, 2], [3]], 1, 2)),
+        (TypeError, "CompositionalCodes, got ndarray", lambda: CompositionalCodes.concatenate([SIGNS])),
+        (ValueError, r"shape \(2, 3\), got \(1000000, 1000000\)", lambda: CompositionalCodes.from_signs(SIGNS, sparse.csr_matrix((10**6, 10**6)))),
         (ValueError, "at least one", lambda: CompositionalCodes.concatenate([])),
         (ValueError, "same n_components", lambda: CompositionalCodes.concatenate([CompositionalCodes.from_signs(SIGNS), CompositionalCodes.from_signs(SIGNS[:, :2])])),
     ],

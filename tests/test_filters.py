@@ -98,12 +98,22 @@ def test_allow_and_selector_both_hold(index_and_model):
     assert_same(index.search(CODES[:20], 30, params=params, allow=np.arange(100, N)), expected)
 
 
-@pytest.mark.parametrize("convert", [sparse.csr_matrix, sparse.coo_matrix, sparse.csc_matrix, sparse.csr_array])
+FORMATS = [
+    sparse.csr_matrix,
+    sparse.coo_matrix,
+    sparse.csc_matrix,
+    sparse.csr_array,
+    sparse.bsr_matrix,
+    sparse.lil_matrix,
+]
+
+
+@pytest.mark.parametrize("convert", FORMATS)
 def test_excluded_items_leave_k_results(index_and_model, convert):
     index, model = index_and_model
     seen = np.random.default_rng(0).random((30, N)) < np.linspace(0, 1, 30)[:, None]
     exclude = convert(seen)
-    expected = model.search(CODES[:30], 10, exclude=exclude)
+    expected = model.search(CODES[:30], 10, exclude=sparse.csr_matrix(seen))
     assert (expected[1][:20] >= 0).all()
     assert (expected[1][29] == -1).all()
     assert_same(index.search(CODES[:30], 10, exclude=exclude), expected)
@@ -119,6 +129,10 @@ def test_excluded_ids_may_be_unsorted_repeated_unknown_or_stored_zeros():
     exclude = sparse.csr_matrix((np.array([1, 1, 1, 1, 0]), columns, np.array([0, 5])), shape=(1, 500_000))
     expected = [i for i in index.search(CODES[:1], 8)[1][0] if i not in best[[0, 2, 3]]]
     assert index.search(CODES[:1], 5, exclude=exclude)[1][0].tolist() == expected
+    ordered = sparse.csr_matrix((np.ones(5), np.sort(columns), np.array([0, 5])), shape=(1, 500_000))
+    assert ordered.has_sorted_indices  # which scipy remembers
+    ordered.indices[:] = columns
+    assert index.search(CODES[:1], 5, exclude=ordered)[1][0].tolist() == expected
 
 
 def test_a_sparse_subset_is_searched_without_the_rest():

@@ -4,6 +4,8 @@ The behaviour cases mirror faiss's tests/test_index.py (range search, search and
 batches), tests/test_factory.py and tests/test_omp_threads_py.py.
 """
 
+from dataclasses import replace
+
 import faiss
 import numpy as np
 import pytest
@@ -12,7 +14,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, index_factory, reference
+from cccf_index import (
+    CompositionalCodes,
+    IndexCCCF,
+    SearchParametersCCCF,
+    _scan,
+    _threads,
+    clone_index,
+    index_factory,
+    reference,
+)
 
 SHAPES = [(8, 16), (3, 5), (1, 4), (5, 7), (2, 13), (4, 24), (3, 31), (2, 64), (2, 65), (1, 128), (12, 6), (64, 4)]
 
@@ -289,6 +300,20 @@ def test_range_search_finds_all_above_the_threshold_best_first(thresh, scale):
             np.testing.assert_array_equal(D[part], all_D[q, above])
 
 
+def test_search_and_reconstruct_sees_one_state(monkeypatch):
+    index = filled_index(random_codes(np.random.default_rng(0), 5))
+
+    def removing(*arguments):
+        top_k(*arguments)
+        index.reset()
+
+    top_k = _scan.top_k
+    monkeypatch.setattr(_scan, "top_k", removing)
+    _, I, R = index.search_and_reconstruct(np.ones((1, 32)), 5)
+    assert sorted(I[0]) == list(range(5))
+    assert not np.isnan(R).any()
+
+
 def test_search_and_reconstruct_returns_the_vectors_too():
     codes = random_codes(np.random.default_rng(0), 5)
     index = filled_index(codes)
@@ -329,18 +354,73 @@ def test_factory_makes_indexes_from_descriptions():
         index_factory(128, "CCCF8x16", faiss.METRIC_L2)
 
 
-def test_the_number_of_threads_is_the_one_of_faiss_unless_given():
+def test_the_number_of_threads_is_the_one_of_faiss_unless_given(monkeypatch):
     codes = random_codes(np.random.default_rng(0), 2000, density=0.5)
     index = filled_index(codes)
     before = faiss.omp_get_max_threads()
-    results = []
+    results, used = [], []
+
+    def counting(work, n, n_threads, **options):
+        used.append(n_threads)
+        run_chunks(work, n, n_threads, **options)
+
+    run_chunks = _threads.run_chunks
+    monkeypatch.setattr(_threads, "run_chunks", counting)
     try:
         for threads in (1, 3):
             faiss.omp_set_num_threads(threads)
             results.append(index.search(codes[:200], 10))
+        index.search(codes[:200], 10, params=SearchParametersCCCF(num_threads=2))
     finally:
         faiss.omp_set_num_threads(before)
     assert_same(*results)
+    assert used == [1, 3, 2]
+
+
+def test_pruning_skips_groups_by_their_bound():
+    """With bounds that are too low for all but one group, only that group is found: so the bounds are used."""
+    codes = random_codes(np.random.default_rng(0), 4000, 3, 16, density=0.5)
+    index = filled_index(codes)
+    part = index._sealed().parts[0]
+    wrong = part.segment.tables.peaks.copy()
+    wrong[1:] = 0
+    tables = part.segment.tables._replace(peaks=wrong)
+    lying = replace(index._state, parts=(replace(part, segment=replace(part.segment, tables=tables)),))
+    for x in (codes[:20], np.random.default_rng(0).standard_normal((20, 48))):
+        expected = index.search(x, 5)
+        assert_same(index.search(x, 5, params=SearchParametersCCCF(prune=False)), expected)
+        other = clone_index(index)
+        other._state = lying
+        assert (other.search(x, 5)[1] != expected[1]).any()
+        assert_same(other.search(x, 5, params=SearchParametersCCCF(prune=False)), expected)
+
+
+def test_float_bounds_leave_room_for_rounding():
+    """Two groups with the same float32 score, which lies above the exact product: the bound must not cut off the tie."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(200):
+        query_weight, weight = rng.random(2, dtype=np.float32) + np.float32(0.1)
+        score = np.float32(query_weight * weight) * np.float32(7)
+        if float(score) <= 7 * float(query_weight) * float(weight):
+            continue
+        found += 1
+        weights = np.zeros((600, 2), dtype=np.float32)
+        weights[:300, 1] = weights[300:, 0] = weight  # component 0 is the group that is scanned first
+        index = filled_index(CompositionalCodes.from_signs(np.ones((600, 2, 7)), weights), scale=None)
+        query = CompositionalCodes.from_signs(np.ones((1, 2, 7)), [[query_weight, query_weight]])
+        D, I = index.search(query, 300)
+        assert D[0, 0] == score
+        assert I[0].tolist() == list(range(300))
+    assert found > 10
+
+
+def test_k_far_above_ntotal_costs_no_more_than_its_padding():
+    codes = random_codes(np.random.default_rng(0), 10)
+    D, I = filled_index(codes).search(codes, 10**6)
+    assert (np.sort(I[:, :10]) == np.arange(10)).all()
+    assert (I[:, 10:] == -1).all()
+    assert (D[:, 10:] == LOWEST).all()
 
 
 X = np.ones((2, 32))
@@ -358,6 +438,8 @@ X = np.ones((2, 32))
         (ValueError, r"shape \(n, 32\), got \(2, 31\)", lambda ix: ix.search(X[:, 1:], 1)),
         (ValueError, "finite", lambda ix: ix.search(X * np.nan, 1)),
         (ValueError, "finite", lambda ix: ix.search(X * np.inf, 1)),
+        (ValueError, r"at most 1e\+16 in size, got 1e\+20", lambda ix: ix.search(X * 1e20, 1)),
+        (ValueError, "at row 1, component", lambda ix: ix.search([np.arange(32), np.full(32, 1e6)], 1)),
         (TypeError, "real numbers", lambda ix: ix.search(X.astype(complex), 1)),
         (TypeError, "real numbers", lambda ix: ix.search(X.astype(str), 1)),
         (ValueError, "codes of 4x8 bits, got 2x8", lambda ix: ix.search(random_codes(np.random.default_rng(0), 1, 2, 8), 1)),

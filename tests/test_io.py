@@ -28,6 +28,7 @@ from cccf_index import (
     serialize_index,
     write_index,
 )
+from cccf_index.io import SHARD_HEADER
 
 CODES = random_codes(np.random.default_rng(0), 600, density=0.5)
 
@@ -122,7 +123,7 @@ def test_any_altered_byte_is_a_value_error(tmp_path):
     whole = serialize_index(sample_index())
     path = tmp_path / "altered"
     places = np.random.default_rng(0).integers(0, len(whole), 300).tolist()
-    for place in [*range(12), *range(16, 80), *range(len(whole) - 400, len(whole)), *places]:
+    for place in [*range(80), *range(len(whole) - 400, len(whole)), *places]:
         altered = whole.copy()
         altered[place] ^= 1 << (place % 8)
         altered.tofile(path)
@@ -186,6 +187,14 @@ def rename(manifest, old, new):
         lambda m: m["meta"].pop("parts"),
         lambda m: m["meta"]["parts"].append({"first_id": 0, "n_dead": 0}),
         lambda m: m["meta"]["parts"][0].update(n_dead=9),
+        lambda m: m["meta"]["parts"][0].update(n_dead=0),
+        lambda m: m["meta"]["parts"][0].update(first_id=2**70),
+        lambda m: m["meta"].update(item_scale="0x1p99999"),
+        lambda m: m["meta"].update(item_scale=(7.0).hex()),
+        lambda m: m["meta"].update(item_scale="nan"),
+        lambda m: m["meta"].update(next_id="x"),
+        lambda m: m.pop("kind"),
+        lambda m: m.pop("meta"),
         lambda m: m.pop("arrays"),
         lambda m: m["arrays"].pop(),
         lambda m: m["arrays"][0].update(shape=[-1]),
@@ -201,6 +210,45 @@ def rename(manifest, old, new):
 def test_a_manifest_that_does_not_fit_its_arrays_is_a_value_error(change):
     with pytest.raises(ValueError, match="damaged"):
         deserialize_index(tampered(change))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("0.slots", lambda a: np.full_like(a, 2**63 - 1)),
+        ("0.slots", lambda a: np.full_like(a, -2)),
+        ("0.order", lambda a: a.astype(np.int64) - 10**9),
+        ("0.order", lambda a: np.full_like(a, 60_000)),
+        ("0.starts", lambda a: a[:0]),
+        ("0.starts", lambda a: a.astype(np.float64)),
+        ("0.starts", lambda a: a.astype(">i8")),
+        ("0.starts", lambda a: a[::-1].copy()),
+        ("0.weights", lambda a: a[:-1]),
+        ("0.weights", lambda a: a.astype(np.float32)),
+        ("0.peaks", lambda a: a[:, :-1].copy()),
+        ("0.id_offsets", lambda a: a * 0),
+        ("0.dead", lambda a: ~a),
+    ],
+)
+def test_tables_that_would_lead_a_kernel_astray_are_a_value_error(name, change):
+    """Files whose checksums are right, as a faulty or malicious writer would make them."""
+    meta, arrays = _container.read(serialize_index(sample_index()), "index", "data")
+    arrays[name] = change(arrays[name])
+    data = _container.write_bytes("index", meta, arrays.items(), SHARD_HEADER)
+    with pytest.raises(ValueError, match="damaged"):
+        deserialize_index(data)
+
+
+def test_codes_without_their_arrays_are_a_value_error(tmp_path):
+    _container.write_file(tmp_path / "codes", "codes", {"n_bits": 8}, [("bits", CODES.bits)])
+    with pytest.raises(ValueError, match="damaged"):
+        CompositionalCodes.load(tmp_path / "codes")
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_index(sample_index(), tmp_path / "nowhere" / "items.cccf")
+    assert caught.value.filename == str(tmp_path / "nowhere")
 
 
 def test_wrong_arguments_are_explained(tmp_path):

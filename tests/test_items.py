@@ -118,6 +118,81 @@ def test_ids_are_stable_under_removal_and_never_given_twice():
     assert index.ids.tolist() == [0, 1]
 
 
+def test_what_was_added_does_not_follow_the_arrays_of_the_caller():
+    ids, bias = np.arange(20), np.zeros(20, dtype=np.float32)
+    index = IndexCCCF(4, 8, scale=None)
+    index.add_with_ids(CODES, ids, bias=bias)
+    index.update_vectors(ids, CODES, bias=bias)
+    ids[:] = 7
+    bias[:] = 1e6
+    assert index.ids.tolist() == list(range(20))
+    assert index.search(CODES, 1)[0].max() < 1
+
+
+@pytest.mark.parametrize("ids", [[2**63 - 3, -(2**63) + 5], [2**62, -(2**62) - 2, 2**62 + 1]])
+def test_ids_farther_apart_than_an_int64_are_found(ids):
+    index = IndexCCCF(4, 8)
+    index.add_with_ids(CODES[: len(ids)], ids)
+    np.testing.assert_array_equal(index.reconstruct_batch(ids), CODES[: len(ids)].to_vectors())
+    with pytest.raises(ValueError, match="must not be in the index"):
+        index.add_with_ids(CODES[:1], ids[:1])
+    third = 2**64 // 3
+    wrapping = [-(2**63), -(2**63) + third, -(2**63) + 2 * third, -(2**63)]
+    with pytest.raises(ValueError, match="must be unique"):
+        index.add_with_ids(CODES[:4], wrapping)
+    assert index.remove_ids(ids) == len(ids)
+
+
+def test_an_emptied_auto_index_settles_its_scale_anew():
+    one = CompositionalCodes.from_signs(np.ones((1, 4, 8)))
+    index = filled_index(CompositionalCodes(one.bits, one.weights * 100, 8), scale="auto")
+    index.remove_ids([0])
+    assert index.scale_ is None
+    index.merge_from(filled_index(one, scale="auto"), 5)
+    np.testing.assert_allclose(index.reconstruct(5), 1)
+    index = filled_index(CompositionalCodes(one.bits, one.weights * 0, 8), scale="auto")
+    index.update_vectors([0], CompositionalCodes(one.bits, one.weights * 3, 8))
+    index.add(one)
+    np.testing.assert_allclose(index.reconstruct(0), 3)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-11, 1.0, 1e8, 1e15])
+def test_auto_scale_works_at_any_magnitude(size):
+    codes = CompositionalCodes(CODES.bits, CODES.weights * size, 8)
+    index = filled_index(codes, scale="auto")
+    same = filled_index(CODES, scale="auto")
+    np.testing.assert_array_equal(index.search(codes, 5)[1], same.search(CODES, 5)[1])
+    np.testing.assert_allclose(index.reconstruct_n(), codes.to_vectors(), atol=codes.weights.max() / 255)
+
+
+def test_auto_scale_makes_room_for_a_bias_far_above_the_weights():
+    codes = CompositionalCodes(CODES.bits, CODES.weights * 1e-5, 8)
+    index = IndexCCCF(4, 8, scale="auto")
+    index.add(codes, bias=np.full(20, 10.0))
+    np.testing.assert_allclose(index.search(codes[:1], 1)[0], 10, rtol=1e-3)
+
+
+def test_merging_never_makes_a_forbidden_id():
+    index, other = IndexCCCF(4, 8), IndexCCCF(4, 8)
+    other.add_with_ids(CODES[:1], [-5])
+    with pytest.raises(ValueError, match="none -1"):
+        index.merge_from(other, 4)
+    assert (index.ntotal, other.ntotal) == (0, 1)
+    other.reset()
+    other.add_with_ids(CODES[:10], [*range(8), 2**63 - 3, 2**63 - 2])
+    other.remove_ids([2**63 - 3, 2**63 - 2])
+    index.merge_from(other, 100)  # the ids of deleted rows would not fit
+    assert index.ids.tolist() == list(range(100, 108))
+    np.testing.assert_array_equal(index.reconstruct(105), CODES[5].to_vectors()[0])
+
+
+def test_the_shape_of_an_index_cannot_be_changed():
+    index = filled_index(CODES)
+    for name in ("n_bits", "n_components", "scale", "d", "ntotal"):
+        with pytest.raises(AttributeError):
+            setattr(index, name, 64)
+
+
 def test_add_follows_the_largest_given_id():
     index = IndexCCCF(4, 8)
     index.add_with_ids(CODES[:2], [70, 5])
@@ -290,6 +365,11 @@ def test_standalone_codec_round_trip(shape, scale):
     np.testing.assert_allclose(index.sa_decode(octets), index.reconstruct_n(), rtol=1e-6)
     np.testing.assert_array_equal(index.sa_encode(index.sa_decode(octets)), octets)
     assert index.sa_encode(codes[:0]).shape == (0, index.sa_code_size())
+    again, vectors = np.empty_like(octets), np.empty((9, index.d), np.float32)
+    assert index.sa_encode(codes, again) is again
+    np.testing.assert_array_equal(again, octets)
+    assert index.sa_decode(octets, vectors) is vectors
+    np.testing.assert_array_equal(vectors, index.sa_decode(octets))
 
 
 @pytest.mark.parametrize("duplicate", [clone_index, copy.copy, copy.deepcopy])
@@ -305,8 +385,11 @@ def test_clones_change_independently(duplicate):
 
 def test_weights_that_all_round_to_zero_are_warned_of():
     index = IndexCCCF(4, 8)
-    with pytest.warns(UserWarning, match='scale="auto"'):
-        index.add(CompositionalCodes(CODES.bits, CODES.weights / 1000, 8))
+    tiny = CompositionalCodes(CODES.bits, CODES.weights / 1000, 8)
+    with pytest.warns(UserWarning, match='All weights of .* of 20 items .*scale="auto"'):
+        index.add(tiny)
+    with pytest.warns(UserWarning, match="every item scores 0"):
+        index.search(tiny[CODES.weights.any(axis=1)], 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index.add(CompositionalCodes(CODES.bits, CODES.weights * 0, 8))

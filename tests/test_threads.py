@@ -5,6 +5,8 @@ does not allow changes during a search.
 """
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 
@@ -126,6 +128,62 @@ def test_a_forked_child_can_search_with_threads():
     found = queue.get(timeout=60)
     child.join()
     assert_same(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_child_forked_during_a_change_can_change_its_own_index():
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this system does not fork")
+    codes = random_codes(np.random.default_rng(0), 10)
+    index = filled_index(codes)
+    locked, done = threading.Event(), threading.Event()
+
+    def hold():
+        with index._lock:
+            locked.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    locked.wait()
+    child = multiprocessing.get_context("fork").Process(target=index.add, args=(codes,))
+    child.start()
+    child.join(timeout=30)
+    done.set()
+    holder.join()
+    assert child.exitcode == 0
+
+
+def test_reconstruct_n_sees_one_state():
+    codes = random_codes(np.random.default_rng(0), 400)
+    index = filled_index(codes)
+    stop = threading.Event()
+
+    def change():
+        while not stop.is_set():
+            index.remove_ids(np.arange(200))
+            index.add_with_ids(codes[:200], np.arange(200))
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        sizes = {len(index.reconstruct_n()) for _ in range(100)}
+    finally:
+        stop.set()
+        writer.join()
+    assert sizes <= {200, 400}
+
+
+def test_search_works_while_the_interpreter_exits():
+    script = (
+        "import atexit, numpy as np, cccf_index as ci; "
+        "codes = ci.CompositionalCodes.from_signs(np.ones((100, 2, 8))); "
+        "index = ci.IndexCCCF(2, 8); index.add(codes); params = ci.SearchParametersCCCF(num_threads=2); "
+        "index.search(codes, 3, params=params); "
+        "atexit.register(lambda: print(index.search(codes, 3, params=params)[1].sum()))"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout == "300\n"
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 1000])
