@@ -139,7 +139,8 @@ def _restored_part(index: IndexCCCF, entry: _container.Meta, own: dict[str, NDAr
     if verify:
         _require(segment.order.max(initial=0) < len(segment), "order")
         _require(part.dead_mask.sum() == part.n_dead, "dead")
-        _require(_check.ascending(np.sort(segment.ids)), "ids")
+        if segment.tables.id_offsets.size or segment.order.size:
+            _require(_check.ascending(segment.ids[segment.order] if segment.order.size else segment.ids), "ids")
     return part
 
 
