@@ -185,7 +185,7 @@ class CodedItems:
 
     def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
         """Move all items of another index here, with `add_id` added to their ids; the other is empty then."""
-        add_id = _check.integer(add_id, "add_id", 0)
+        add_id = _check.integer(add_id, "add_id", 0, _check.MAX_ID)
         self.check_compatible_for_merge(otherIndex)
         first, second = sorted((self, otherIndex), key=id)  # always in one order: no deadlock
         with first._lock, second._lock:

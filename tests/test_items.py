@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cccf_index import CompositionalCodes, IndexCCCF, clone_index, deserialize_index, reference, serialize_index
+from cccf_index import CompositionalCodes, IndexCCCF, clone_index, deserialize_index, serialize_index
 from cccf_index.codes import MAX_WEIGHT
 
 RNG = np.random.default_rng(0)
@@ -393,41 +393,6 @@ def test_weights_that_all_round_to_zero_are_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index.add(CompositionalCodes(CODES.bits, CODES.weights * 0, 8))
-
-
-EDGES = [1, 255, 256, 65535, 65536, MAX_WEIGHT]
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (8, 16), (64, 512), (3, 65)])
-@pytest.mark.parametrize("largest", EDGES)
-def test_scores_never_wrap_at_the_edge_of_an_integer_type(shape, largest):
-    """Weights at the edge on both sides, all bits equal or all different, a bias on top: exact in every lane."""
-    signs = np.ones((4, *shape), dtype=int)
-    signs[2:] = -1
-    weights = np.full((4, shape[0]), float(largest))
-    weights[[1, 3]] -= 1
-    codes = CompositionalCodes.from_signs(signs, weights)
-    items = reference.integer_vectors(codes, 1)
-    for bias in (None, np.array([-3, 7, 2**30, -(2**30)])):
-        index = IndexCCCF(*shape, scale=1)
-        index.add(codes, bias=bias)
-        scores, ids = reference.search(items, items, 4, bias=bias)
-        D, I = index.search(codes, 4)
-        np.testing.assert_array_equal(I, ids)
-        np.testing.assert_array_equal(D, scores.astype(np.float32))
-
-
-@pytest.mark.parametrize("excess", [0, 1])
-def test_lanes_widen_exactly_where_32_bits_end(excess):
-    """46340 ** 2 + 88047 = 2 ** 31 - 1: one more must not fit 32 bits any more."""
-    codes = CompositionalCodes.from_signs(np.array([[[1]], [[-1]]]), [[46340.0]] * 2)
-    index = IndexCCCF(1, 1, scale=1)
-    index.add(codes, bias=[88047 + excess, -88047 - excess])
-    state = index._sealed()
-    ((_, queries),), _ = index._batches(state, codes)
-    scores = queries.all_scores(state.parts[0].segment, 0)
-    assert scores.dtype == (np.int32 if excess == 0 else np.int64)
-    np.testing.assert_array_equal(scores, [2**31 - 1 + excess, -(2**31) + 1 - excess])
 
 
 def test_the_first_weight_beyond_the_limit_is_refused_when_it_is_added():

@@ -19,6 +19,13 @@ from cccf_index import IndexCCCF, SearchParametersCCCF, _threads
 SECONDS = 3
 
 
+def needs_fork(test):
+    """Python warns of forks in a process with threads, which is what these tests are about."""
+    has_fork = "fork" in multiprocessing.get_all_start_methods()
+    test = pytest.mark.skipif(not has_fork, reason="this system does not fork")(test)
+    return pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")(test)
+
+
 def test_every_answer_during_changes_equals_the_reference_on_some_snapshot():
     """Two searchers and one writer.
 
@@ -114,10 +121,8 @@ def search_in_child(index, codes, queue):
     queue.put(index.search(codes, 5, params=SearchParametersCCCF(num_threads=2)))
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@needs_fork
 def test_a_forked_child_can_search_with_threads():
-    if "fork" not in multiprocessing.get_all_start_methods():
-        pytest.skip("this system does not fork")
     codes = random_codes(np.random.default_rng(0), 300)
     index = filled_index(codes)
     expected = index.search(codes, 5, params=SearchParametersCCCF(num_threads=2))  # the parent's pool has threads
@@ -130,10 +135,8 @@ def test_a_forked_child_can_search_with_threads():
     assert_same(found, expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@needs_fork
 def test_a_child_forked_during_a_change_can_change_its_own_index():
-    if "fork" not in multiprocessing.get_all_start_methods():
-        pytest.skip("this system does not fork")
     codes = random_codes(np.random.default_rng(0), 10)
     index = filled_index(codes)
     locked, done = threading.Event(), threading.Event()
