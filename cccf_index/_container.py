@@ -12,6 +12,7 @@ import errno
 import io
 import json
 import os
+import re
 import secrets
 import struct
 import zlib
@@ -29,7 +30,7 @@ READERS = {"codes": "CompositionalCodes.load", "index": "read_index"}
 _MAGIC, _END = b"CCCFfile", b"CCCFdone"
 
 Meta = dict[str, Any]
-Arrays = Iterable[tuple[str, NDArray[Any]]]
+Arrays = Iterable[tuple[str, NDArray[Any], int]]  # name, array, and how many bytes into it the boundary is to lie
 
 
 # what reading a manifest that does not fit its arrays may raise
@@ -43,18 +44,14 @@ def damaged(source: str, error: Exception) -> ValueError:
     return ValueError(f"{source} is damaged: {error}. Write it again from its source.")
 
 
-def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -> None:
-    """Write `arrays` one by one; `lead` bytes into an array is the place that gets aligned.
-
-    (A serialized faiss shard has a header of fixed length before its codes: `lead` is that length for arrays
-    of dtype uint8 whose name ends in ``.faiss``.)
-    """
+def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays) -> None:
+    """Write `arrays` one by one, as they are made."""
     out.write(_HEAD.pack(_MAGIC, VERSION, 0))
     end = _HEAD.size
     entries = []
-    for name, array in arrays:
+    for name, array, lead in arrays:
         data = np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
-        padding = bytes(-(end + (lead if name.endswith(".faiss") else 0)) % ALIGN)
+        padding = bytes(-(end + lead) % ALIGN)
         out.write(padding)
         out.write(data)
         entries.append(
@@ -73,7 +70,7 @@ def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -
     out.write(_TAIL.pack(end, len(manifest), zlib.crc32(manifest), _END))
 
 
-def write_file(path: str | os.PathLike[str], kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -> None:
+def write_file(path: str | os.PathLike[str], kind: str, meta: Meta, arrays: Arrays) -> None:
     """Write beside `path`, flush to the disk and rename into place; a failure leaves the old file as it was."""
     target = os.path.realpath(os.fspath(path))
     folder, name = os.path.split(target)
@@ -82,7 +79,7 @@ def write_file(path: str | os.PathLike[str], kind: str, meta: Meta, arrays: Arra
     beside = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(beside, "xb") as out:
-            write(out, kind, meta, arrays, lead)
+            write(out, kind, meta, arrays)
             out.flush()
             os.fsync(out.fileno())
         os.replace(beside, target)
@@ -92,10 +89,10 @@ def write_file(path: str | os.PathLike[str], kind: str, meta: Meta, arrays: Arra
         raise
 
 
-def write_bytes(kind: str, meta: Meta, arrays: Arrays, lead: int = 0) -> NDArray[np.uint8]:
+def write_bytes(kind: str, meta: Meta, arrays: Arrays) -> NDArray[np.uint8]:
     """Return as a uint8 array what `write_file` would put into a file."""
     out = io.BytesIO()
-    write(out, kind, meta, arrays, lead)
+    write(out, kind, meta, arrays)
     return np.frombuffer(out.getbuffer(), dtype=np.uint8)
 
 
@@ -152,9 +149,9 @@ def read_file(
 
 
 def _view(buffer: NDArray[np.uint8], entry: Meta, begin: int, end: int, verify: bool) -> NDArray[Any]:
+    if not re.fullmatch(r"[<|][uif][1248]", entry["dtype"]):
+        raise ValueError(f"array {entry['name']} has dtype {entry['dtype']}")
     dtype = np.dtype(entry["dtype"])
-    if dtype.kind not in "uif":
-        raise ValueError(f"array {entry['name']} has dtype {dtype}")
     count = 1
     for size in entry["shape"]:
         count *= size if size >= 0 else end

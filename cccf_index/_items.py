@@ -81,12 +81,12 @@ class CodedItems:
     @property
     def ids(self) -> NDArray[np.int64]:
         """All ids in ascending order, int64 (ntotal,): the rows of `reconstruct_n()`."""
-        return self._sealed().ids()
+        return self._snapshot().ids()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all codes, weights, ids and tables."""
-        return sum(part.segment.nbytes + part.dead.nbytes for part in self._sealed().parts)
+        return sum(part.segment.nbytes + part.dead.nbytes for part in self._snapshot().parts)
 
     def __len__(self) -> int:
         return self.ntotal
@@ -117,7 +117,7 @@ class CodedItems:
             if state.next_id + len(codes) - 1 > _check.MAX_ID:
                 raise ValueError("There are no ids left above the largest one. Use `add_with_ids`.")
             ids = np.arange(state.next_id, state.next_id + len(codes))
-            self._state = self._added(state, codes, boosts, ids)
+            self._publish(self._added(state, codes, boosts, ids))
 
     def add_with_ids(self, x: ArrayLike | CompositionalCodes, ids: ArrayLike, *, bias: ArrayLike | None = None) -> None:
         """Add items under the given ids, int64 (n,), each unique and not in the index; see `add`."""
@@ -127,10 +127,11 @@ class CodedItems:
             state = self._state
             if len(keys) and keys.min() < state.next_id:
                 self._refuse_known(state, keys, "Use `update_vectors` to replace items.")
-            self._state = self._added(state, codes, boosts, keys)
-            if self._waiting[0] is state.pending and self._state.pending:
+            new = self._added(state, codes, boosts, keys)
+            if self._waiting[0] is state.pending:
                 self._waiting[1].update(keys.tolist())
-                self._waiting = (self._state.pending, self._waiting[1])
+                self._waiting = (new.pending, self._waiting[1])
+            self._publish(new)
 
     def update_vectors(
         self, keys: ArrayLike, x: ArrayLike | CompositionalCodes, *, bias: ArrayLike | None = None
@@ -141,29 +142,29 @@ class CodedItems:
         if not len(ids):
             return
         with self._lock:
-            state = self._sealed()
+            state = self._snapshot()
             old = self._known(state, ids, "keys")
             state = replace(state, scale=self._scale_for(state, codes, boosts))
             rows = self._rows(state.scale, codes, boosts, ids)
             if boosts is None:
                 rows = replace(rows, bias=old.bias)
-            self._state = self._settled(state.removed(*state.find(ids)).added(rows))
+            self._publish(state.removed(*state.find(ids)).added(rows))
 
     def remove_ids(self, x: ArrayLike | faiss.IDSelector) -> int:
         """Remove the items with these ids, or that a faiss selector accepts; return how many there were."""
         with self._lock:
-            state = self._sealed()
+            state = self._snapshot()
             ids = listed_ids(x, "x")
             left = state.removed(*state.find(members(x, state.ids()) if ids is None else ids))
             if not left.ntotal:
                 left = replace(left, scale=self._empty().scale)  # "auto" is to be settled anew
-            self._state = left
+            self._publish(left)
             return state.ntotal - left.ntotal
 
     def reset(self) -> None:
         """Remove all items; ids begin at 0 again."""
         with self._lock:
-            self._state = self._empty()
+            self._publish(self._empty())
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise an error unless `merge_from` can take the other index."""
@@ -189,15 +190,15 @@ class CodedItems:
         self.check_compatible_for_merge(otherIndex)
         first, second = sorted((self, otherIndex), key=id)  # always in one order: no deadlock
         with first._lock, second._lock:
-            mine, other = self._sealed(), otherIndex._sealed()
+            mine, other = self._snapshot(), otherIndex._snapshot()
             self.check_compatible_for_merge(otherIndex)
             if not other.ntotal:
                 return
             ids = other.ids()
             if int(ids[-1]) + add_id > _check.MAX_ID or (ids == -1 - add_id).any():
                 raise ValueError(f"`add_id` must leave ids up to {_check.MAX_ID} and none -1, got {add_id}.")
-            self._refuse_known(mine, ids + add_id, f"Pass `add_id`, for example {mine.next_id}.")
-            self._state = mine.merged(other, add_id)
+            self._refuse_known(mine, ids + add_id, f"Pass `add_id`, for example {mine.next_id - min(0, int(ids[0]))}.")
+            self._publish(mine.merged(other, add_id, int(ids[-1]) + add_id))
             otherIndex.reset()
 
     def reconstruct(self, key: int, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -209,7 +210,7 @@ class CodedItems:
 
     def reconstruct_batch(self, key: ArrayLike, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the expanded vectors, float32 (n, d), of the items with ids `key`, in their order."""
-        return self._vectors(self._sealed(), _check.ids(key, "key"), x)
+        return self._vectors(self._snapshot(), _check.ids(key, "key"), x)
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the expanded vectors of the items n0 to n0 + ni - 1 in the order of their ids; ni = -1: all.
@@ -217,7 +218,7 @@ class CodedItems:
         While ids are consecutive from 0, as `add` gives them, n0 is an id, as in faiss. In general row i
         belongs to ``index.ids[i]``.
         """
-        state = self._sealed()
+        state = self._snapshot()
         n0 = _check.integer(n0, "n0", 0, state.ntotal)
         ni = _check.integer(ni, "ni", -1, state.ntotal - n0)
         return self._vectors(state, state.ids()[n0 : state.ntotal if ni == -1 else n0 + ni], x)
@@ -226,24 +227,29 @@ class CodedItems:
         vectors = _check.output(out, "x", (len(ids), self.d), np.float32)
         if len(ids):
             rows = self._known(state, ids, "key")
-            weights = rows.weights.astype(np.float64) / (state.scale or 1.0)
+            weights = rows.weights.astype(np.float64) / state.divisor
             vectors[:] = expand(rows.words, weights.astype(np.float32), self.n_bits)
         return vectors
 
+    @property
+    def _sa_dtype(self) -> np.dtype:
+        """An item as `sa_encode` writes it: its packed bits and float32 weights."""
+        word, n_words = word_layout(self.n_bits)
+        return np.dtype([("bits", word, (self.n_components, n_words)), ("weights", "<f4", (self.n_components,))])
+
     def sa_code_size(self) -> int:
-        """Return the bytes of one item as `sa_encode` writes it: its packed bits and G float32 weights."""
-        dtype, n_words = word_layout(self.n_bits)
-        return int(self.n_components * (dtype.itemsize * n_words + 4))
+        """Return the bytes of one item as `sa_encode` writes it."""
+        return self._sa_dtype.itemsize
 
     def sa_encode(self, x: ArrayLike | CompositionalCodes, codes: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return items as bytes, uint8 (n, sa_code_size()), their weights rounded as `add` would."""
         items, _ = self._checked(x, None)
         octets = _check.output(codes, "codes", (len(items), self.sa_code_size()), np.uint8)
         scale = self._scale_for(self._state, items, None)
-        weights = self._rows(scale, items, None, np.arange(len(items))).weights.astype(np.float64) / (scale or 1.0)
-        cut = octets.shape[1] - 4 * self.n_components
-        octets[:, :cut] = np.ascontiguousarray(items.bits).view(np.uint8).reshape(len(items), cut)
-        octets[:, cut:] = weights.astype("<f4").view(np.uint8)
+        records = np.empty(len(items), dtype=self._sa_dtype)
+        records["bits"] = items.bits
+        records["weights"] = self._rows(scale, items, None, np.arange(len(items))).weights / np.float64(scale or 1.0)
+        octets[:] = records.view(np.uint8).reshape(octets.shape)
         return octets
 
     def sa_decode(self, codes: NDArray[np.uint8], x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -253,13 +259,9 @@ class CodedItems:
             raise TypeError(f"`codes` must be uint8, got {octets.dtype}.")
         if octets.ndim != 2 or octets.shape[1] != self.sa_code_size():
             raise ValueError(f"`codes` must be of shape (n, {self.sa_code_size()}), got {octets.shape}.")
-        cut = octets.shape[1] - 4 * self.n_components
-        dtype, n_words = word_layout(self.n_bits)
-        words = np.ascontiguousarray(octets[:, :cut]).view(dtype)
-        weights = np.ascontiguousarray(octets[:, cut:]).view("<f4")
-        shape = (len(octets), self.n_components, n_words)
         vectors = _check.output(x, "x", (len(octets), self.d), np.float32)
-        vectors[:] = CompositionalCodes(words.reshape(shape), weights, self.n_bits).to_vectors()
+        records = np.ascontiguousarray(octets).view(self._sa_dtype).reshape(len(octets))
+        vectors[:] = CompositionalCodes(records["bits"], records["weights"], self.n_bits).to_vectors()
         return vectors
 
     def _checked(self, x: Any, bias: Any) -> tuple[CompositionalCodes, NDArray[np.float32] | None]:
@@ -291,7 +293,7 @@ class CodedItems:
         if lost.sum() > len(codes) / 10:
             warnings.warn(
                 f"All weights of {lost.sum()} of {len(codes)} items round to 0 at scale={self.scale}: they score 0. "
-                'Use a larger scale, or scale="auto".',
+                'Use a larger scale, "auto" or None.',
                 stacklevel=4,
             )
         if bias is not None:
@@ -299,7 +301,11 @@ class CodedItems:
             if np.abs(boosts).max(initial=0.0) > MAX_BIAS:
                 raise ValueError(
                     f"`bias` must be at most {MAX_BIAS} in size after scaling by {scale:g}, "
-                    f"got {np.abs(bias).max():g}. Use a smaller scale."
+                    f"got {np.abs(bias).max():g}. Use a smaller scale, or None."
+                )
+            if bias.any() and not boosts.any():
+                warnings.warn(
+                    f"All biases round to 0 at scale={self.scale}. Use a larger scale, or None.", stacklevel=4
                 )
             bias = boosts.astype(np.int32)
         return Rows(codes.bits, weights, bias, ids)
@@ -308,18 +314,21 @@ class CodedItems:
         if not len(codes):
             return state
         scale = self._scale_for(state, codes, bias)
-        return self._settled(replace(state, scale=scale).added(self._rows(scale, codes, bias, ids)))
+        return replace(state, scale=scale).added(self._rows(scale, codes, bias, ids))
 
-    def _settled(self, state: State) -> State:
-        return state.sealed(self.n_bits) if state.is_due() else state
+    def _publish(self, state: State) -> None:
+        """Make a state the present one, after grouping its pending batches if they are many. The lock is held."""
+        self._state = state.sealed(self.n_bits) if state.is_due() else state
+        if not self._state.pending:
+            self._waiting = ((), set())
 
-    def _sealed(self) -> State:
+    def _snapshot(self) -> State:
         """Return the present state, with nothing pending."""
         state = self._state
         if state.pending:
             with self._lock:
-                state = self._state = self._state.sealed(self.n_bits)
-                self._waiting = ((), set())
+                self._publish(self._state.sealed(self.n_bits))
+                state = self._state
         return state
 
     def _known(self, state: State, ids: NDArray[np.int64], name: str) -> Rows:

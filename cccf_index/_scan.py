@@ -77,7 +77,7 @@ class CodedQueries:
         if (codes.weights.any(axis=1) & ~weights.any(axis=1)).any():
             warnings.warn(
                 f"All weights of a query round to 0 at scale={scale or 'auto'}: every item scores 0 for it. "
-                "Multiply the queries by a constant, which changes no ranking, or use a larger scale.",
+                "Use a larger scale, or None.",
                 stacklevel=5,
             )
         bias_scales = scales.astype(np.int64) if with_bias else np.ones(len(codes), dtype=np.int64)

@@ -87,6 +87,11 @@ class State:
     next_id: int = 0
     scale: float | None = None  # what item weights were multiplied by; None: not known yet, or float weights
 
+    @property
+    def divisor(self) -> float:
+        """What integer weights are divided by to get them back; 1 where they are floats, or all zero."""
+        return self.scale or 1.0
+
     def added(self, rows: Rows) -> State:
         """Take in a checked batch."""
         return replace(
@@ -106,7 +111,7 @@ class State:
         if not self.pending:
             return self
         new = Part(Segment.build(Rows.concatenate(list(self.pending)), n_bits))
-        return replace(self, parts=settle(self.parts + (new,)), pending=(), n_pending=0)
+        return replace(self, parts=merge_alike(self.parts + (new,)), pending=(), n_pending=0)
 
     def find(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the part and the row of each id, -1 where it is in no part (though it may be pending)."""
@@ -126,15 +131,15 @@ class State:
             left = part.without(rows) if len(rows) else part
             if left is not None:
                 parts.append(left)
-        return replace(self, parts=settle(tuple(parts)), ntotal=sum(map(len, parts)))
+        return replace(self, parts=merge_alike(tuple(parts)), ntotal=sum(map(len, parts)))
 
-    def merged(self, other: State, add_id: int) -> State:
-        """Take over the parts of another state, with `add_id` added to their ids. Nothing may be pending."""
+    def merged(self, other: State, add_id: int, largest: int) -> State:
+        """Take over the parts of another state, with `add_id` added to their ids, which end at `largest`."""
         moved = tuple(part.shifted(add_id) for part in other.parts)
         return State(
-            parts=settle(self.parts + moved),
+            parts=merge_alike(self.parts + moved),
             ntotal=self.ntotal + other.ntotal,
-            next_id=max(self.next_id, other.next_id + add_id),
+            next_id=max(self.next_id, largest + 1),
             scale=other.scale if self.scale is None else self.scale,
         )
 
@@ -160,7 +165,7 @@ class State:
         return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
 
-def settle(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def merge_alike(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Merge parts of like size (the same power of `FANOUT`) until fewer than `FANOUT` of each remain."""
     levels: dict[int, list[Part]] = {}
     for part in parts:
@@ -170,7 +175,7 @@ def settle(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         return parts
     rows = Rows.concatenate([part.rows() for part in crowded])
     merged = Part(Segment.build(rows, crowded[0].segment.n_bits))
-    return settle(tuple(part for part in parts if part not in crowded) + (merged,))
+    return merge_alike(tuple(part for part in parts if part not in crowded) + (merged,))
 
 
 def _level(part: Part) -> int:

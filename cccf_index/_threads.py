@@ -19,7 +19,7 @@ _locks: WeakSet[Lock] = WeakSet()
 class Lock:
     """A reentrant lock that is free in a forked child, where the thread that held it does not exist.
 
-    It may guard what changes in one step at the end, such as the state of an index: the child sees it before or after.
+    It guards what changes in one step at the end, the state of an index: the child sees it before or after.
     """
 
     def __init__(self) -> None:

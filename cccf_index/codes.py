@@ -31,12 +31,18 @@ def word_layout(n_bits: int) -> tuple[np.dtype, int]:
     return np.dtype(f"<u{n_bytes}"), 1
 
 
+def code_size(n_bits: int) -> int:
+    """Return the bytes of one code of `n_bits`."""
+    dtype, n_words = word_layout(n_bits)
+    return int(dtype.itemsize * n_words)
+
+
 def pack(positive: NDArray[np.bool_]) -> NDArray[Any]:
     """Pack booleans (n, G, r) into words (n, G, W): bit q of a code is bit q of its words, from the lowest."""
     n, n_components, n_bits = positive.shape
     dtype, n_words = word_layout(n_bits)
     octets = np.packbits(positive, axis=2, bitorder="little")
-    missing = dtype.itemsize * n_words - octets.shape[2]
+    missing = code_size(n_bits) - octets.shape[2]
     if missing:
         octets = np.pad(octets, ((0, 0), (0, 0), (0, missing)))
     return np.ascontiguousarray(octets).view(dtype).reshape(n, n_components, n_words)
@@ -76,7 +82,7 @@ def round_weights(weights: NDArray[np.float32], scale: Any, name: str, rows: Any
         raise ValueError(
             f"`{name}` must be at most {MAX_WEIGHT} after scaling, got a weight of {weights[row, component]:g} "
             f"at row {row if rows is None else rows[row]}, component {component}. "
-            "Divide the weights by a constant, or use a smaller scale."
+            "Use a smaller scale, or None."
         )
     return scaled.astype(np.uint32)
 
@@ -228,8 +234,8 @@ class CompositionalCodes:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file, checksummed and atomically."""
-        arrays = {"bits": self.bits, "weights": self.weights}
-        _container.write_file(path, KIND, {"n_bits": self.n_bits}, arrays.items())
+        arrays = [("bits", self.bits, 0), ("weights", self.weights, 0)]
+        _container.write_file(path, KIND, {"n_bits": self.n_bits}, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CompositionalCodes:
@@ -237,7 +243,7 @@ class CompositionalCodes:
         meta, arrays = _container.read_file(path, KIND)
         try:
             return cls(arrays["bits"], arrays["weights"], meta["n_bits"])
-        except (KeyError, TypeError, ValueError) as error:
+        except _container.BROKEN as error:
             raise _container.damaged(os.fspath(path), error) from error
 
     def __len__(self) -> int:

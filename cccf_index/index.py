@@ -16,7 +16,7 @@ from cccf_index import _check, _scan, _threads
 from cccf_index._filters import restrict
 from cccf_index._items import CodedItems
 from cccf_index._store import Part, State
-from cccf_index.codes import CompositionalCodes, split, word_layout
+from cccf_index.codes import CompositionalCodes, code_size, split
 
 
 @dataclass
@@ -130,7 +130,7 @@ class IndexCCCF(CodedItems):
             Ids; -1 where fewer than k items were found.
         """
         k = _check.integer(k, "k", 1)
-        state = self._sealed()
+        state = self._snapshot()
         batches, nq = self._batches(state, x)
         distances = _check.output(D, "D", (nq, k), np.float32)
         labels = _check.output(I, "I", (nq, k), np.int64)
@@ -170,7 +170,7 @@ class IndexCCCF(CodedItems):
             Ids.
         """
         threshold = np.float32(_check.number(thresh, "thresh"))
-        state = self._sealed()
+        state = self._snapshot()
         batches, nq = self._batches(state, x)
         options = _Options.of(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
@@ -223,9 +223,9 @@ class IndexCCCF(CodedItems):
             batches.append((rows, self._coded(state, codes, rows)))
         rows = np.flatnonzero(~is_code)
         if len(rows):
-            dtype, n_words = word_layout(self.n_bits)
-            code_size = dtype.itemsize * n_words
-            batches.append((rows, _scan.VectorQueries(vectors[rows], state.scale or 1.0, self.n_bits, code_size)))
+            batches.append(
+                (rows, _scan.VectorQueries(vectors[rows], state.divisor, self.n_bits, code_size(self.n_bits)))
+            )
         return batches, len(vectors)
 
     def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> _scan.CodedQueries:
@@ -233,7 +233,7 @@ class IndexCCCF(CodedItems):
             return _scan.CodedQueries.floating(codes)
         scale = None if self.scale == "auto" else int(self.scale)
         with_bias = any(part.segment.tables.bias.size for part in state.parts)
-        return _scan.CodedQueries.integer(codes, scale, state.scale or 1.0, with_bias, rows)
+        return _scan.CodedQueries.integer(codes, scale, state.divisor, with_bias, rows)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cccf_index import _check, _container
 from cccf_index._store import Part, State
-from cccf_index.codes import word_layout
+from cccf_index.codes import code_size
 from cccf_index.index import IndexCCCF
 from cccf_index.segment import Segment
 
@@ -41,7 +41,7 @@ def write_index(index: IndexCCCF, path: str | os.PathLike[str]) -> None:
     or an interrupt leaves an older index as it was.
     """
     meta, arrays = _contents(index)
-    _container.write_file(path, KIND, meta, arrays, SHARD_HEADER)
+    _container.write_file(path, KIND, meta, arrays)
 
 
 def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = True) -> IndexCCCF:
@@ -64,7 +64,7 @@ def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = 
 def serialize_index(index: IndexCCCF) -> NDArray[np.uint8]:
     """Return an index as a uint8 array, the bytes of its file."""
     meta, arrays = _contents(index)
-    return _container.write_bytes(KIND, meta, arrays, SHARD_HEADER)
+    return _container.write_bytes(KIND, meta, arrays)
 
 
 def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
@@ -79,11 +79,11 @@ def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
     return _restored(meta, arrays, "data", verify=True)
 
 
-def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, NDArray[Any]]]]:
+def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, NDArray[Any], int]]]:
     if not isinstance(index, IndexCCCF):
         advice = "Use faiss.write_index." if isinstance(index, faiss.Index) else "The index comes first."
         raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. {advice}")
-    state = index._sealed()
+    state = index._snapshot()
     meta = {
         "n_components": index.n_components,
         "n_bits": index.n_bits,
@@ -93,14 +93,14 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
         "parts": [{"first_id": int(p.segment.tables.first_id), "n_dead": p.n_dead} for p in state.parts],
     }
 
-    def arrays() -> Iterator[tuple[str, NDArray[Any]]]:
+    def arrays() -> Iterator[tuple[str, NDArray[Any], int]]:
         for number, part in enumerate(state.parts):
             for name in TABLES:
-                yield f"{number}.{name}", getattr(part.segment.tables, name)
-            yield f"{number}.order", part.segment.order
-            yield f"{number}.dead", part.dead
+                yield f"{number}.{name}", getattr(part.segment.tables, name), 0
+            yield f"{number}.order", part.segment.order, 0
+            yield f"{number}.dead", part.dead, 0
             for k, shard in enumerate(part.segment.shards):
-                yield f"{number}.{k}.faiss", faiss.serialize_index_binary(shard)
+                yield f"{number}.{k}.faiss", faiss.serialize_index_binary(shard), SHARD_HEADER
 
     return meta, arrays()
 
@@ -114,39 +114,43 @@ def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: st
             _require(scale is None or 0 < scale < np.inf, "item_scale")
         else:
             _require(scale == index.scale_, "item_scale")
+        next_id = _check.integer(meta["next_id"], "next_id", 0, _check.MAX_ID + 1)
         parts = []
         for number, entry in enumerate(meta["parts"]):
             own = {name.split(".", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
-            parts.append(_restored_part(index, entry, own, verify))
+            parts.append(_restored_part(index, entry, own, next_id if verify else None))
         _require(
             scale is not None or index.scale is None or not any(p.segment.peaks.any() for p in parts), "item_scale"
         )
-        next_id = _check.integer(meta["next_id"], "next_id", 0)
         index._state = State(tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale)
     except _container.BROKEN as error:
         raise _container.damaged(source, error) from error
     return index
 
 
-def _restored_part(index: IndexCCCF, entry: _container.Meta, own: dict[str, NDArray[Any]], verify: bool) -> Part:
+def _restored_part(index: IndexCCCF, entry: _container.Meta, own: dict[str, NDArray[Any]], next_id: int | None) -> Part:
+    """Build a part; with `next_id`, which its ids must be below, look at every row of its tables."""
     shards = tuple(_restored_shard(own[f"{k}.faiss"]) for k in range(index.n_components))
     tables = {name: own[name] for name in TABLES}
     first_id = np.int64(_check.integer(entry["first_id"], "first_id", _check.MIN_ID, _check.MAX_ID))
     _check_tables(index, shards, own["order"], tables)
     segment = Segment.assemble(index.n_bits, shards, own["order"], first_id=first_id, **tables)
     part = Part(segment, own["dead"], _check.integer(entry["n_dead"], "n_dead", 0, len(segment) - 1))
-    _require(part.dead.dtype == np.uint8 and part.dead.size == (-(-len(segment) // 8) if part.n_dead else 0), "dead")
-    if verify:
-        _require(segment.order.max(initial=0) < len(segment), "order")
+    octets = -(-len(segment) // 8) if part.n_dead else 0
+    _require(part.dead.dtype == np.uint8 and part.dead.shape == (octets,), "dead")
+    if next_id is not None:
         _require(part.dead_mask.sum() == part.n_dead, "dead")
-        if segment.tables.id_offsets.size or segment.order.size:
-            _require(_check.ascending(segment.ids[segment.order] if segment.order.size else segment.ids), "ids")
+        _require(segment.order.max(initial=0) < len(segment), "order")
+        ids = segment.ids[segment.order] if segment.order.size else segment.ids
+        _require(_check.ascending(ids) and -1 not in ids, "ids")
+        _require(segment.ids[~part.dead_mask].max() < next_id, "next_id")
     return part
 
 
 def _restored_shard(data: NDArray[np.uint8]) -> faiss.IndexBinaryFlat:
     """Return a faiss index whose codes stay where they are, in the file's memory."""
     shard = faiss.read_index_binary(faiss.ZeroCopyIOReader(faiss.swig_ptr(data), data.size))
+    _require(shard.ntotal * shard.code_size == data.size - SHARD_HEADER, "shards")
     faiss.add_to_referenced_objects(shard, data)
     return shard
 
@@ -161,8 +165,7 @@ def _check_tables(index: IndexCCCF, shards: tuple[Any, ...], order: NDArray[Any]
     _require(starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and _check.ascending(starts), "starts")
     n, sizes = int(starts[-1]), np.diff(starts)[:, None]
     stored = np.array([shard.ntotal for shard in shards])
-    dtype, n_words = word_layout(index.n_bits)
-    _require(all(s.code_size == dtype.itemsize * n_words for s in shards), "shards")
+    _require(all(shard.code_size == code_size(index.n_bits) for shard in shards), "shards")
     slots = t["slots"]
     _require(slots.shape == t["peaks"].shape == (len(sizes), len(shards)), "slots")
     _require(((slots == -1) | ((slots >= 0) & (slots <= stored - sizes))).all(), "slots")

@@ -56,7 +56,7 @@ def index_and_model():
     gone = np.arange(3, N, 11)
     index.remove_ids(gone)
     model.remove(gone)
-    assert len(index._sealed().parts) > 1
+    assert len(index._snapshot().parts) > 1
     return index, model
 
 
@@ -138,7 +138,7 @@ def test_excluded_ids_may_be_unsorted_repeated_unknown_or_stored_zeros():
 def test_a_sparse_subset_is_searched_without_the_rest():
     """The parts that a search sees shrink with the subset, so that the scan costs no more than it must."""
     index = filled_index(random_codes(np.random.default_rng(0), 20_000))
-    parts = index._sealed().parts
+    parts = index._snapshot().parts
     few = restrict(parts, np.arange(10), "allow", 1)
     assert sum(len(part.segment) for part in few) == 10
     many = restrict(parts, np.arange(10_000), "allow", 1)

@@ -86,7 +86,7 @@ def test_shards_in_a_file_are_faiss_binary_indexes_on_aligned_memory(tmp_path):
     write_index(index, path)
     _, arrays = _container.read_file(path, "index")
     shard = faiss.deserialize_index_binary(arrays["0.2.faiss"])
-    original = index._sealed().parts[0].segment.shards[2]
+    original = index._snapshot().parts[0].segment.shards[2]
     np.testing.assert_array_equal(faiss.serialize_index_binary(shard), faiss.serialize_index_binary(original))
     for again in (read_index(path, mmap=True), deserialize_index(serialize_index(index))):
         assert (again._state.parts[0].segment.tables.shards % 64 == 0).all()
@@ -193,6 +193,10 @@ def rename(manifest, old, new):
         lambda m: m["meta"].update(item_scale=(7.0).hex()),
         lambda m: m["meta"].update(item_scale="nan"),
         lambda m: m["meta"].update(next_id="x"),
+        lambda m: m["meta"].update(next_id=3),
+        lambda m: m["meta"]["parts"][0].update(first_id=-3),
+        lambda m: m["meta"]["parts"][0].update(first_id=2**63 - 3),
+        lambda m: m["arrays"][0].update(dtype="(,)f4"),
         lambda m: m.pop("kind"),
         lambda m: m.pop("meta"),
         lambda m: m.pop("arrays"),
@@ -228,19 +232,24 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_a_value_error(change):
         ("0.peaks", lambda a: a[:, :-1].copy()),
         ("0.id_offsets", lambda a: a * 0),
         ("0.dead", lambda a: ~a),
+        ("0.dead", lambda a: a[None]),
+        ("0.dead", lambda a: a[:, None]),
+        ("0.0.faiss", lambda a: a[:-1]),
+        ("0.0.faiss", lambda a: np.append(a, a[:2])),
     ],
 )
 def test_tables_that_would_lead_a_kernel_astray_are_a_value_error(name, change):
     """Files whose checksums are right, as a faulty or malicious writer would make them."""
     meta, arrays = _container.read(serialize_index(sample_index()), "index", "data")
     arrays[name] = change(arrays[name])
-    data = _container.write_bytes("index", meta, arrays.items(), SHARD_HEADER)
+    leads = {name: SHARD_HEADER if name.endswith(".faiss") else 0 for name in arrays}
+    data = _container.write_bytes("index", meta, [(name, array, leads[name]) for name, array in arrays.items()])
     with pytest.raises(ValueError, match="damaged"):
         deserialize_index(data)
 
 
 def test_codes_without_their_arrays_are_a_value_error(tmp_path):
-    _container.write_file(tmp_path / "codes", "codes", {"n_bits": 8}, [("bits", CODES.bits)])
+    _container.write_file(tmp_path / "codes", "codes", {"n_bits": 8}, [("bits", CODES.bits, 0)])
     with pytest.raises(ValueError, match="damaged"):
         CompositionalCodes.load(tmp_path / "codes")
 

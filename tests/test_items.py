@@ -183,7 +183,22 @@ def test_merging_never_makes_a_forbidden_id():
     other.remove_ids([2**63 - 3, 2**63 - 2])
     index.merge_from(other, 100)  # the ids of deleted rows would not fit
     assert index.ids.tolist() == list(range(100, 108))
+    index.add(CODES[:1])
+    assert index.ids[-1] == 108
+    with pytest.raises(ValueError, match="add_id"):
+        index.merge_from(filled_index(CODES), 2**64)
     np.testing.assert_array_equal(index.reconstruct(105), CODES[5].to_vectors()[0])
+
+
+def test_an_index_with_deleted_ids_beyond_the_next_can_be_written():
+    index, other = IndexCCCF(4, 8), IndexCCCF(4, 8)
+    other.add_with_ids(CODES[:10], [*range(8), 1000, 1001])
+    other.remove_ids([1000, 1001])
+    index.merge_from(other, 100)
+    again = deserialize_index(serialize_index(index))
+    assert again.ids.tolist() == list(range(100, 108))
+    again.add(CODES[:2])
+    assert again.ids[-1] == 109
 
 
 def test_the_shape_of_an_index_cannot_be_changed():
@@ -386,13 +401,15 @@ def test_clones_change_independently(duplicate):
 def test_weights_that_all_round_to_zero_are_warned_of():
     index = IndexCCCF(4, 8)
     tiny = CompositionalCodes(CODES.bits, CODES.weights / 1000, 8)
-    with pytest.warns(UserWarning, match='All weights of .* of 20 items .*scale="auto"'):
+    with pytest.warns(UserWarning, match='All weights of .* of 20 items .*"auto" or None'):
         index.add(tiny)
     with pytest.warns(UserWarning, match="every item scores 0"):
         index.search(tiny[CODES.weights.any(axis=1)], 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index.add(CompositionalCodes(CODES.bits, CODES.weights * 0, 8))
+    with pytest.warns(UserWarning, match="All biases round to 0"):
+        index.add(CODES, bias=np.full(20, 0.001))
 
 
 def test_the_first_weight_beyond_the_limit_is_refused_when_it_is_added():

@@ -143,7 +143,7 @@ def test_items_without_weights_score_zero_and_are_found(scale):
 
 def test_shards_are_faiss_indexes_whose_memory_the_kernel_reads():
     codes = random_codes(np.random.default_rng(0), 8000, 3, 16, density=0.5)
-    segment = filled_index(codes)._sealed().parts[0].segment
+    segment = filled_index(codes)._snapshot().parts[0].segment
     assert [type(shard) for shard in segment.shards] == [faiss.IndexBinaryFlat] * 3
     assert segment.tables.shards.tolist() == [int(shard.xb.data()) for shard in segment.shards]
     for k, shard in enumerate(segment.shards):
@@ -158,7 +158,7 @@ def test_pruning_skips_groups_by_their_bound():
     """With bounds that are too low for all but one group, only that group is found: so the bounds are used."""
     codes = random_codes(np.random.default_rng(0), 4000, 3, 16, density=0.5)
     index = filled_index(codes)
-    part = index._sealed().parts[0]
+    part = index._snapshot().parts[0]
     wrong = part.segment.tables.peaks.copy()
     wrong[1:] = 0
     tables = part.segment.tables._replace(peaks=wrong)
@@ -220,7 +220,7 @@ def test_lanes_widen_exactly_where_32_bits_end(excess):
     codes = CompositionalCodes.from_signs(np.array([[[1]], [[-1]]]), [[46340.0]] * 2)
     index = IndexCCCF(1, 1, scale=1)
     index.add(codes, bias=[88047 + excess, -88047 - excess])
-    state = index._sealed()
+    state = index._snapshot()
     ((_, queries),), _ = index._batches(state, codes)
     scores = queries.all_scores(state.parts[0].segment, 0)
     assert scores.dtype == (np.int32 if excess == 0 else np.int64)

@@ -119,5 +119,5 @@ def test_deleted_rows_are_given_up_when_they_are_many():
 def test_weights_are_stored_in_the_smallest_type(largest, dtype):
     codes = CompositionalCodes.from_signs(np.ones((2, 1, 4)), [[largest], [0.01]])
     index = filled_index(codes)
-    assert index._sealed().parts[0].segment.tables.weights.dtype == np.dtype(dtype)
+    assert index._snapshot().parts[0].segment.tables.weights.dtype == np.dtype(dtype)
     np.testing.assert_allclose(index.reconstruct_n(), codes.to_vectors(), rtol=1e-6)
