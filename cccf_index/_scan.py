@@ -229,7 +229,8 @@ def _in_range(
         rows = np.flatnonzero(good)
         identity = part.segment.decode_ids(rows)
         if len(excluded):
-            rows, identity = (a[~np.isin(identity, excluded)] for a in (rows, identity))
+            unseen = ~np.isin(identity, excluded)
+            rows, identity = rows[unseen], identity[unseen]
         scores.append(score[rows])
         distances.append(distance[rows])
         ids.append(identity)

@@ -72,7 +72,7 @@ def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32
 
 
 def round_weights(weights: NDArray[np.float32], scale: Any, name: str, rows: Any = None) -> NDArray[np.uint32]:
-    """Return the integers nearest to ``scale * weights`` (paper, section 4.7), or say which is too large.
+    """Return the integers nearest to ``scale * weights`` (paper, section 3.8), or say which is too large.
 
     `rows` are the places that the weights have in `name`, if not 0, 1, ...
     """
@@ -91,7 +91,7 @@ def round_weights(weights: NDArray[np.float32], scale: Any, name: str, rows: Any
 class CompositionalCodes:
     """Packed binary codes and component weights of n users or items; frozen.
 
-    The score of a user and an item is ``sum_k eta[k] * xi[k] * <b^k, d^k>`` (paper, section 3.1), which is
+    The score of a user and an item is ``sum_k eta[k] * xi[k] * <b^k, d^k>`` (paper, section 3.2), which is
     the inner product of their expanded vectors, see `to_vectors`.
 
     Parameters

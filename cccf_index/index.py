@@ -62,7 +62,7 @@ class IndexCCCF(CodedItems):
     n_bits : int
         r, the bits of one component, 1 to 512.
     scale : int, "auto" or None
-        Weights of items and queries are multiplied by it and rounded (the paper's e, section 4.7), so that
+        Weights of items and queries are multiplied by it and rounded (the paper's e, section 3.8), so that
         scores are exact integers. "auto" takes the largest that cannot overflow: the first items added
         fit one byte, and each query takes what 32 bits allow. None keeps float weights (the paper's EXACT).
 
@@ -91,7 +91,10 @@ class IndexCCCF(CodedItems):
 
     def train(self, x: ArrayLike | CompositionalCodes) -> None:
         """Check the dimension of `x`; codes come trained."""
-        self._batches(self._state, x)
+        if isinstance(x, CompositionalCodes):
+            self._checked(x, None)
+        else:
+            _check.matrix(x, "x", self.d)
 
     def search(
         self,

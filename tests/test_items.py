@@ -6,7 +6,6 @@ tests/test_index.py and tests/test_error_reporting.py.
 """
 
 import copy
-import warnings
 
 import faiss
 import numpy as np
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cccf_index import CompositionalCodes, IndexCCCF, clone_index, deserialize_index, serialize_index
-from cccf_index.codes import MAX_WEIGHT
 
 RNG = np.random.default_rng(0)
 CODES = random_codes(RNG, 20)
@@ -141,35 +139,6 @@ def test_ids_farther_apart_than_an_int64_are_found(ids):
     with pytest.raises(ValueError, match="must be unique"):
         index.add_with_ids(CODES[:4], wrapping)
     assert index.remove_ids(ids) == len(ids)
-
-
-def test_an_emptied_auto_index_settles_its_scale_anew():
-    one = CompositionalCodes.from_signs(np.ones((1, 4, 8)))
-    index = filled_index(CompositionalCodes(one.bits, one.weights * 100, 8), scale="auto")
-    index.remove_ids([0])
-    assert index.scale_ is None
-    index.merge_from(filled_index(one, scale="auto"), 5)
-    np.testing.assert_allclose(index.reconstruct(5), 1)
-    index = filled_index(CompositionalCodes(one.bits, one.weights * 0, 8), scale="auto")
-    index.update_vectors([0], CompositionalCodes(one.bits, one.weights * 3, 8))
-    index.add(one)
-    np.testing.assert_allclose(index.reconstruct(0), 3)
-
-
-@pytest.mark.parametrize("size", [1e-30, 1e-11, 1.0, 1e8, 1e15])
-def test_auto_scale_works_at_any_magnitude(size):
-    codes = CompositionalCodes(CODES.bits, CODES.weights * size, 8)
-    index = filled_index(codes, scale="auto")
-    same = filled_index(CODES, scale="auto")
-    np.testing.assert_array_equal(index.search(codes, 5)[1], same.search(CODES, 5)[1])
-    np.testing.assert_allclose(index.reconstruct_n(), codes.to_vectors(), atol=codes.weights.max() / 255)
-
-
-def test_auto_scale_makes_room_for_a_bias_far_above_the_weights():
-    codes = CompositionalCodes(CODES.bits, CODES.weights * 1e-5, 8)
-    index = IndexCCCF(4, 8, scale="auto")
-    index.add(codes, bias=np.full(20, 10.0))
-    np.testing.assert_allclose(index.search(codes[:1], 1)[0], 10, rtol=1e-3)
 
 
 def test_merging_never_makes_a_forbidden_id():
@@ -358,16 +327,6 @@ def test_merge_moves_items_and_empties_the_other():
     assert first.ids[-1] == 20
 
 
-def test_an_auto_index_takes_the_scale_of_the_first_it_merges():
-    first, second = IndexCCCF(4, 8, scale="auto"), filled_index(CODES, scale="auto")
-    first.merge_from(second)
-    assert first.scale_ == pytest.approx(255 / CODES.weights.max())
-    other = filled_index(CompositionalCodes(CODES.bits, CODES.weights * 2, 8), scale="auto")
-    with pytest.raises(ValueError, match="same scale"):
-        first.merge_from(other, 100)
-    assert other.ntotal == 20
-
-
 @pytest.mark.parametrize("scale", [100, "auto", None])
 @pytest.mark.parametrize("shape", [(4, 8), (3, 5), (2, 70)])
 def test_standalone_codec_round_trip(shape, scale):
@@ -396,28 +355,3 @@ def test_clones_change_independently(duplicate):
     assert (index.ntotal, other.ntotal) == (19, 40)
     with pytest.raises(TypeError, match=r"faiss\.clone_index"):
         clone_index(faiss.IndexFlatIP(3))
-
-
-def test_weights_that_all_round_to_zero_are_warned_of():
-    index = IndexCCCF(4, 8)
-    tiny = CompositionalCodes(CODES.bits, CODES.weights / 1000, 8)
-    with pytest.warns(UserWarning, match='All weights of .* of 20 items .*"auto" or None'):
-        index.add(tiny)
-    with pytest.warns(UserWarning, match="every item scores 0"):
-        index.search(tiny[CODES.weights.any(axis=1)], 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        index.add(CompositionalCodes(CODES.bits, CODES.weights * 0, 8))
-    with pytest.warns(UserWarning, match="All biases round to 0"):
-        index.add(CODES, bias=np.full(20, 0.001))
-
-
-def test_the_first_weight_beyond_the_limit_is_refused_when_it_is_added():
-    for scale in (1, 1000):
-        index = IndexCCCF(1, 1, scale=scale)
-        one = np.ones((1, 1, 1))
-        index.add(CompositionalCodes.from_signs(one, [[MAX_WEIGHT / scale]]))
-        with pytest.raises(ValueError, match="row 0, component 0"):
-            index.add(CompositionalCodes.from_signs(one, [[(MAX_WEIGHT + 1) / scale]]))
-        assert index.ntotal == 1
-        assert index.search(one[0], 1)[0][0, 0] == pytest.approx(MAX_WEIGHT / scale)
