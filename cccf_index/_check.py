@@ -34,13 +34,22 @@ def integer(value: Any, name: str, low: int, high: int | None = None, or_else: s
     return number
 
 
-def number(value: Any, name: str) -> float:
-    """Return `value` as float; NaN is none."""
+def number(value: Any, name: str, low: float | None = None) -> float:
+    """Return `value` as float; NaN is none, and with a lower bound infinity neither."""
     if not isinstance(value, Real):
         raise TypeError(f"`{name}` must be a number, got {value!r}.")
     if math.isnan(value):
         raise ValueError(f"`{name}` must be a number, got nan.")
+    if low is not None and not low <= float(value) < math.inf:
+        raise ValueError(f"`{name}` must be a finite number >= {low:g}, got {value}.")
     return float(value)
+
+
+def choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    """Return `value`, one of a few words."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+    return str(value)
 
 
 def _numbers(x: ArrayLike, name: str) -> NDArray[Any]:
@@ -171,3 +180,39 @@ def pairs(matrix: Any, name: str, n: int) -> sparse.csr_array:
     if matrix.format in ("bsr", "dia"):  # they store zeros that nobody asked for
         csr.eliminate_zeros()
     return csr if csr.has_sorted_indices else csr.sorted_indices()
+
+
+def ratings(matrix: Any, name: str, n_columns: int | None = None) -> sparse.csr_array:
+    """Return ratings as CSR of float64 with ascending columns in each row; a stored zero is a rating of zero.
+
+    `n_columns` is how many columns the matrix must have, if that is known.
+    """
+    if not sparse.issparse(matrix):
+        raise TypeError(
+            f"`{name}` must be a scipy.sparse matrix of ratings, got {type(matrix).__name__}. "
+            "Pass `scipy.sparse.csr_matrix(...)` of it."
+        )
+    if matrix.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {matrix.dtype}.")
+    if matrix.ndim != 2 or (n_columns is not None and matrix.shape[1] != n_columns):
+        wanted = "2-dimensional" if n_columns is None else f"of shape (n, {n_columns})"
+        raise ValueError(f"`{name}` must be {wanted}, got shape {matrix.shape}.")
+    if matrix.format == "coo":  # scipy would add up what is given twice
+        order = np.lexsort((matrix.col, matrix.row))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(matrix.row, minlength=matrix.shape[0]))])
+        matrix = sparse.csr_array((matrix.data[order], matrix.col[order], starts), shape=matrix.shape)
+    csr = pairs(matrix, name, matrix.shape[0])
+    rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
+    twice = np.flatnonzero((np.diff(csr.indices) == 0) & (np.diff(rows) == 0))
+    if len(twice):
+        raise ValueError(
+            f"`{name}` must hold each pair once, got row {rows[twice[0]]}, column {csr.indices[twice[0]]} twice. "
+            "Keep one rating of each pair."
+        )
+    wrong = np.flatnonzero(~(np.abs(csr.data) <= MAX_FLOAT))
+    if len(wrong):
+        raise ValueError(
+            f"`{name}` must be finite and at most {MAX_FLOAT:g} in size, got {csr.data[wrong[0]]} at row "
+            f"{rows[wrong[0]]}, column {csr.indices[wrong[0]]}. Leave out what is not known."
+        )
+    return csr.astype(np.float64)

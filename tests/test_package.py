@@ -14,35 +14,45 @@ import cccf_index
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "cccf_index"
-MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for path in PACKAGE.rglob("*.py")
+    if path.stem != "__init__"
+)
 
 # A module may import those in the layers below its own; within a layer, those named before it.
 LAYERS = [
-    ["_check", "_container", "_threads", "kernels"],
+    ["_check", "_container", "_threads", "kernels", "models._updates"],
     ["codes"],
     ["reference", "segment"],
     ["_store"],
     ["_filters", "_scan"],
     ["_items"],
     ["index"],
-    ["io"],
+    ["io", "datasets", "evaluation"],
+    ["models._features", "models._rows", "models._surrogate"],
+    ["models._training"],
+    ["models._files"],
+    ["models.base"],
+    ["models._coded", "models._kernel_weights"],
+    ["models.mf", "models.bccf", "models.dcf", "models.dcmf", "models.cccf"],
     ["example"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
-LEAVES = {"kernels": {"typing", "numpy", "numba"}}
+LEAVES = {"kernels": {"typing", "numpy", "numba"}, "models._updates": {"numpy", "numba"}}
 
 
 def imports(module):
     """The modules of this package, and the other packages, that a module imports."""
     own, other = set(), set()
-    for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
+    for node in ast.walk(ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text())):
         if isinstance(node, ast.Import):
             other |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            if node.module == "cccf_index":
-                own |= {alias.name for alias in node.names}
+            if node.module in ("cccf_index", "cccf_index.models"):
+                own |= {f"{node.module}.{alias.name}".removeprefix("cccf_index.") for alias in node.names}
             elif node.module.startswith("cccf_index."):
-                own.add(node.module.split(".")[1])
+                own.add(node.module.removeprefix("cccf_index."))
             else:
                 other.add(node.module.split(".")[0])
     return own, other
@@ -63,9 +73,15 @@ def test_public_names_exist_and_are_documented():
         assert getattr(cccf_index, name).__doc__
 
 
-@pytest.mark.parametrize("module", [*MODULES, "__init__"])
+def test_the_index_does_without_models():
+    """Whoever only searches need not load what trains."""
+    code = "import sys, cccf_index; sys.exit(any(name.startswith('cccf_index.models') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("module", [*MODULES, "__init__", "models.__init__"])
 def test_docstring_examples_run(module):
-    name = "cccf_index" if module == "__init__" else f"cccf_index.{module}"
+    name = f"cccf_index.{module}".removesuffix(".__init__")
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 

@@ -1,0 +1,199 @@
+"""How rankings are judged: NDCG by the paper's two protocols, and recall.
+
+*Rated* ranks each user's own held-out items by predicted rating; the gain of an item is ``2^rating - 1``. *Catalogue*
+ranks all items but those of the training data; held-out items rated at least `threshold` are relevant, all alike.
+Discounts are ``1 / log2(position + 1)``; each figure is the mean over users that have something to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from cccf_index import _check
+
+MAX_RATING = 500  # sums of their gains are finite
+USERS = 4096  # users whose recommendations are asked for at a time
+
+
+def rated_ndcg(scores: Any, test: Any, k: int | Sequence[int] = 10) -> Any:
+    """Return NDCG@k of each user's held-out items, ranked by predicted rating.
+
+    Parameters
+    ----------
+    scores : model or array_like of float, shape (test.nnz,)
+        A model with ``predict(users, items)``, or a score for each stored rating of ``test.tocsr()``.
+    test : scipy.sparse matrix, shape (n_users, n_items)
+        Held-out ratings.
+    k : int or sequence of int
+        Cut-offs.
+
+    Returns
+    -------
+    ndcg : float, or ndarray of float64 for a sequence of cut-offs
+        Items with equal scores share the mean of their gains: the expectation over all orders of them.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> from cccf_index.evaluation import rated_ndcg
+    >>> test = sparse.csr_matrix([[5.0, 3.0, 0.0]])
+    >>> rated_ndcg([0.1, 0.9], test, k=[1, 2]).round(3).tolist()
+    [0.226, 0.75]
+    """
+    matrix = _check.ratings(test, "test")
+    users = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    if hasattr(scores, "predict"):
+        scores = scores.predict(users, matrix.indices)
+    values = np.asarray(scores, dtype=np.float64)
+    if values.shape != (matrix.nnz,):
+        raise ValueError(f"`scores` must be of shape ({matrix.nnz},), one for each test rating, got {values.shape}.")
+    if np.isnan(values).any():
+        raise ValueError("`scores` must be numbers, got nan.")
+    if matrix.nnz and matrix.data.max() > MAX_RATING:
+        raise ValueError(f"`test` must hold ratings up to {MAX_RATING}, as gains are 2^rating - 1, got larger ones.")
+    gains = np.exp2(matrix.data) - 1
+    found, best = (_discounted(users, order, gains, k, matrix.shape[0]) for order in (values, gains))
+    return _mean_share(found, best, k)
+
+
+def catalogue_ndcg(
+    ranking: Any, test: Any, k: int | Sequence[int] = 10, *, train: Any = None, threshold: float = 4.0
+) -> Any:
+    """Return NDCG@k of whole-catalogue rankings.
+
+    Parameters
+    ----------
+    ranking : model or array_like of int, shape (n_users, at least the largest k)
+        A model with ``recommend(users, k, exclude=)``, or the items of each user, best first; -1 stands for none.
+    test : scipy.sparse matrix, shape (n_users, n_items)
+        Held-out ratings.
+    k : int or sequence of int
+        Cut-offs.
+    train : scipy.sparse matrix, shape (n_users, n_items), optional
+        What a model must not recommend.
+    threshold : float
+        The rating from which a held-out item is relevant.
+
+    Returns
+    -------
+    ndcg : float, or ndarray of float64 for a sequence of cut-offs
+    """
+    hits, counts = _hits(ranking, _relevant(test, threshold), k, train)
+    discounts = 1 / np.log2(np.arange(hits.shape[1]) + 2)
+    ideal = np.concatenate([[0], np.cumsum(discounts)])
+    found = np.stack([hits[:, :cut] @ discounts[:cut] for cut in _cuts(k)])
+    return _mean_share(found, np.stack([ideal[np.minimum(counts, cut)] for cut in _cuts(k)]), k)
+
+
+def recall(
+    ranking: Any, relevant: Any, k: int | Sequence[int] = 10, *, train: Any = None, threshold: float | None = None
+) -> Any:
+    """Return the share of relevant items among the first k, the mean over users that have any.
+
+    Parameters
+    ----------
+    ranking : model or array_like of int, shape (n_users, at least the largest k)
+        As for `catalogue_ndcg`.
+    relevant : scipy.sparse matrix, shape (n_users, n_items), or array_like of int, shape (n_users, any)
+        Held-out ratings; or the items to be found, such as an exact index's top-k, where -1 stands for none.
+    k : int or sequence of int
+        Cut-offs.
+    train : scipy.sparse matrix, optional
+        What a model must not recommend.
+    threshold : float, optional
+        The rating from which a held-out item is relevant; None for all.
+
+    Returns
+    -------
+    recall : float, or ndarray of float64 for a sequence of cut-offs
+
+    Examples
+    --------
+    >>> from cccf_index.evaluation import recall
+    >>> recall([[4, 2, 7]], [[2, 9]], k=[1, 3]).tolist()
+    [0.0, 0.5]
+    """
+    matrix = _relevant(relevant, threshold) if sparse.issparse(relevant) else _ranking(relevant, "relevant")
+    hits, counts = _hits(ranking, matrix, k, train)
+    found = np.stack([hits[:, :cut].sum(axis=1) for cut in _cuts(k)])
+    return _mean_share(found, np.broadcast_to(counts, found.shape), k)
+
+
+def _cuts(k: int | Sequence[int]) -> list[int]:
+    values = k if isinstance(k, (Sequence, np.ndarray)) else [k]
+    if len(values) == 0:
+        raise ValueError("`k` must hold at least one cut-off, got none.")
+    return [_check.integer(value, "k", 1) for value in values]
+
+
+def _discounted(
+    users: NDArray[Any], scores: NDArray[np.float64], gains: NDArray[np.float64], k: Any, n_users: int
+) -> NDArray[np.float64]:
+    """Return DCG (cut-offs, n_users) of ratings ranked by score within their user."""
+    order = np.lexsort((-scores, users))
+    owner, ranked = users[order], scores[order]
+    starts = np.searchsorted(owner, np.arange(n_users))
+    position = np.arange(len(order)) - starts[owner]
+    group = np.cumsum(np.concatenate([[0], (np.diff(owner) != 0) | (np.diff(ranked) != 0)])[: len(order)])
+    gain = (np.bincount(group, gains[order]) / np.bincount(group))[group] if len(order) else gains
+    value = gain / np.log2(position + 2)
+    return np.stack([np.bincount(owner, value * (position < cut), minlength=n_users) for cut in _cuts(k)])
+
+
+def _mean_share(found: NDArray[np.float64], best: NDArray[np.float64], k: Any) -> Any:
+    """Return the mean over users of found / best, (cut-offs,), or a float for one cut-off."""
+    some = best[0] > 0
+    if not some.any():
+        raise ValueError("There is nothing to find: no user has a relevant held-out item.")
+    result = (found[:, some] / best[:, some]).mean(axis=1)
+    return result if isinstance(k, (Sequence, np.ndarray)) else float(result[0])
+
+
+def _relevant(test: Any, threshold: float | None) -> sparse.csr_array:
+    """Return the pattern of relevant held-out items."""
+    matrix = _check.ratings(test, "test").tocoo()
+    kept = slice(None) if threshold is None else matrix.data >= _check.number(threshold, "threshold")
+    pairs = (matrix.row[kept], matrix.col[kept])
+    return sparse.csr_array((np.ones(len(pairs[0])), pairs), shape=matrix.shape)
+
+
+def _ranking(items: ArrayLike, name: str) -> NDArray[np.int64]:
+    array = np.asarray(items)
+    if array.ndim != 2 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"`{name}` must be a model or integers of shape (n_users, k), got {array.dtype} of shape {array.shape}."
+        )
+    return array.astype(np.int64)
+
+
+def _hits(ranking: Any, relevant: Any, k: Any, train: Any) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Return, for users with relevant items, which of their first items are such, (users, largest k), and how many."""
+    depth = max(_cuts(k))
+    if sparse.issparse(relevant):
+        counts = np.diff(relevant.indptr)
+        rows, ids = np.repeat(np.arange(len(counts)), counts), relevant.indices
+    else:
+        rows, places = np.nonzero(relevant != -1)
+        ids, counts = relevant[rows, places], (relevant != -1).sum(axis=1)
+    users = np.flatnonzero(counts)
+    if hasattr(ranking, "recommend"):
+        exclude = None if train is None else _check.pairs(train, "train", len(counts))
+        items = np.empty((len(users), depth), dtype=np.int64)
+        for start in range(0, len(users), USERS):
+            part = users[start : start + USERS]
+            seen = None if exclude is None else exclude[part]
+            items[start : start + USERS] = ranking.recommend(part, depth, exclude=seen)[1]
+    else:
+        items = _ranking(ranking, "ranking")
+        if items.shape[0] != len(counts) or items.shape[1] < depth:
+            raise ValueError(f"`ranking` must be of shape ({len(counts)}, at least {depth}), got {items.shape}.")
+        items = items[users, :depth]
+    names, numbers = np.unique(np.concatenate([ids, items.ravel()]), return_inverse=True)
+    keys = rows * len(names) + numbers[: len(ids)]
+    asked = users[:, None] * len(names) + numbers[len(ids) :].reshape(items.shape)
+    return np.isin(asked, keys) & (items != -1), counts[users]

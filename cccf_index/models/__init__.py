@@ -1,0 +1,12 @@
+"""Models of ratings, each with one contract: `fit`, `predict`, `recommend`, `to_index`, `encode_users`, `save`."""
+
+from cccf_index.models.base import NotFittedError, Recommender
+from cccf_index.models.bccf import BCCF
+from cccf_index.models.cccf import CCCF
+from cccf_index.models.dcf import DCF
+from cccf_index.models.dcmf import DCMF
+from cccf_index.models.mf import MF
+
+load = Recommender.load
+
+__all__ = ["BCCF", "CCCF", "DCF", "DCMF", "MF", "NotFittedError", "load"]

@@ -1,0 +1,165 @@
+"""What the models with binary codes share: scaled ratings, codes of both sides, the index, fold-in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index import _check
+from cccf_index.codes import MAX_BITS, MAX_COMPONENTS, CompositionalCodes
+from cccf_index.index import IndexCCCF
+from cccf_index.models._features import FeatureFit
+from cccf_index.models._rows import Observed, Rows
+from cccf_index.models._training import Plan, Side, fold_in, train
+from cccf_index.models.base import Recommender
+
+
+class CodeModel(Recommender):
+    """A model that represents users and items by compositional codes.
+
+    Attributes
+    ----------
+    user_codes_, item_codes_ : CompositionalCodes
+        Their scores are ratings, scaled from ``rating_range_`` to between ``-rating_scale_`` and ``+rating_scale_``.
+    rating_range_ : list of two float
+        The smallest and the largest rating of the training data.
+    rating_scale_ : float
+    """
+
+    user_codes_: CompositionalCodes
+    item_codes_: CompositionalCodes
+    rating_range_: list[float]
+    rating_scale_: float
+    n_bits: int
+
+    def to_index(self, scale: int | str | None = "auto") -> IndexCCCF:
+        """Return an index of the items, row after row; search it with ``user_codes_``.
+
+        Parameters
+        ----------
+        scale : int, "auto" or None
+            How weights are rounded; see `IndexCCCF`.
+        """
+        self._check_fitted()
+        index = IndexCCCF(self.item_codes_.n_components, self.item_codes_.n_bits, scale=scale)
+        index.add(self.item_codes_)
+        return index
+
+    def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.to_index().search(self.user_codes_[users], k, exclude=exclude)
+
+    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.user_codes_[users].to_vectors(), self.item_codes_[items].to_vectors()
+
+    def _ratings_of(self, scores: NDArray[Any]) -> NDArray[Any]:
+        low, high = self.rating_range_
+        return np.float32((high + low) / 2) + np.float32((high - low) / 2 / self.rating_scale_) * scores
+
+    def _scaled(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return ratings as scores (paper, section 3.3; the authors' code scales them to the range of a score)."""
+        low, high = self.rating_range_
+        return (values - (high + low) / 2) * (self.rating_scale_ / ((high - low) / 2))
+
+    def _set_scale(self, ratings: Observed, scale: float) -> Observed:
+        """Fix how ratings are scaled, and return them so."""
+        self.n_users_, self.n_items_ = ratings.shape
+        self.rating_range_ = [float(ratings.values.min()), float(ratings.values.max())]
+        self.rating_scale_ = scale
+        return ratings._replace(values=self._scaled(ratings.values))
+
+    def _verify(self) -> None:
+        users, items = self.user_codes_, self.item_codes_
+        if (len(users), len(items)) != (self.n_users_, self.n_items_):
+            raise ValueError("the codes do not fit the number of users and items")
+        if (users.n_components, users.n_bits) != (items.n_components, items.n_bits) or users.n_bits != self.n_bits:
+            raise ValueError("the codes of users and items do not fit each other")
+        low, high = self.rating_range_
+        if not (low < high and self.rating_scale_ > 0):
+            raise ValueError("the range of the ratings is none")
+
+
+class DiscreteModel(CodeModel):
+    """A model that `_training` trains: the parameters that DCF, DCMF and CCCF share."""
+
+    alpha: float
+    beta: float
+    regularization: float
+    initialize: bool
+    init_iter: int
+    max_iter: int
+    max_sweeps: int
+    tol: float
+    seed: int
+    verbose: bool
+
+    def _plan(self, scale: float) -> Plan:
+        """Check the parameters."""
+        return Plan(
+            n_bits=_check.integer(self.n_bits, "n_bits", 1, MAX_BITS),
+            scale=scale,
+            regularization=_check.number(self.regularization, "regularization", 0),
+            initialize=bool(self.initialize),
+            init_iter=_check.integer(self.init_iter, "init_iter", 1),
+            max_iter=_check.integer(self.max_iter, "max_iter", 0),
+            max_sweeps=_check.integer(self.max_sweeps, "max_sweeps", 1),
+            tol=_check.number(self.tol, "tol", 0),
+            seed=_check.integer(self.seed, "seed", 0),
+            verbose=bool(self.verbose),
+        )
+
+    def _learn(
+        self,
+        ratings: Observed,
+        weights: tuple[NDArray[np.float32], NDArray[np.float32]],
+        features: tuple[FeatureFit | None, FeatureFit | None] = (None, None),
+    ) -> None:
+        """Learn the codes of users and items with these weights, (G, n) each."""
+        users, items = weights
+        rated = sparse.csr_array((np.ones_like(ratings.values), ratings.users.indices, ratings.users.indptr))
+        rated.resize(ratings.shape)
+        # the mean over ratings of the score of two codes that agree in every bit
+        scale = self.n_bits * float((users.T * (rated @ items.T)).sum(dtype=np.float64)) / len(ratings.values)
+        if scale == 0:
+            raise ValueError("No rated pair of user and item shares a component. Use a larger `bandwidth`.")
+        plan = self._plan(scale)
+        strengths = (_check.number(self.alpha, "alpha", 0), _check.number(self.beta, "beta", 0))
+        sizes = zip(strengths, ratings.shape, ("alpha", "beta"), ("users", "items"), strict=True)
+        for strength, n, name, word in sizes:
+            if strength and n <= plan.n_bits:
+                raise ValueError(
+                    f"`user_items` must have more {word} than n_bits, which is {plan.n_bits}, got {n}: so few cannot "
+                    f"have decorrelated bits. Use fewer bits, or {name}=0."
+                )
+        scaled = self._set_scale(ratings, scale)
+        sides = [
+            Side(rows, side_weights, strength, fit)
+            for rows, side_weights, strength, fit in zip(ratings[:2], weights, strengths, features, strict=True)
+        ]
+        self.history_ = train(scaled, sides[0], sides[1], plan)
+        self.user_codes_, self.item_codes_ = (_packed(side) for side in sides)
+
+    def _fold_in(
+        self, matrix: sparse.csr_array, weights: NDArray[np.float32], other: CompositionalCodes, features: Any = None
+    ) -> CompositionalCodes:
+        """Return codes of new rows with ratings by or of the other side."""
+        side = Side(Rows.of(matrix), weights, 0.0, features)
+        fixed = Side(side.rows, np.ascontiguousarray(other.weights.T), 0.0)
+        fixed.codes = np.ascontiguousarray(other.to_signs().transpose(1, 0, 2))
+        fold_in(side, fixed, self._scaled(matrix.data), self._plan(self.rating_scale_))
+        return _packed(side)
+
+
+def check_components(n_components: Any, ratings: Observed) -> int:
+    """Return the number of components, at most one for each user and for each item."""
+    number = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
+    for n, word in zip(ratings.shape, ("users", "items"), strict=True):
+        if n < number:
+            raise ValueError(f"`user_items` must have at least n_components={number} {word}, got {n}.")
+    return number
+
+
+def _packed(side: Side) -> CompositionalCodes:
+    return CompositionalCodes.from_signs(side.codes.transpose(1, 0, 2), side.weights.T)

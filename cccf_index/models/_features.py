@@ -1,0 +1,68 @@
+"""DCMF's side features: a ridge regression of the codes on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+
+class FeatureFit:
+    """The term ``strength * (|B - F P|^2 + ridge * |P|^2)`` of the objective, and its minimum over P.
+
+    Parameters
+    ----------
+    features : ndarray or scipy.sparse array of float, shape (n, f)
+        F, a row for each user or item.
+    strength : float
+        How much the features count.
+    ridge : float
+        Keeps P small where features are rare or depend on each other.
+    coefficients : ndarray of float32, shape (G, f, r)
+        P of each component, filled by `fit`.
+    """
+
+    def __init__(self, features: Any, strength: float, ridge: float, coefficients: NDArray[np.float32]) -> None:
+        self.features = features
+        self.strength = strength
+        self.ridge = ridge
+        self.coefficients = coefficients
+        gram = features.T @ features
+        gram = gram.toarray() if hasattr(gram, "toarray") else gram
+        self._factor = linalg.cho_factor(gram + ridge * np.eye(len(gram)))
+
+    def fit(self, k: int, codes: NDArray[Any]) -> None:
+        """Solve for P of component k."""
+        self.coefficients[k] = linalg.cho_solve(self._factor, self.features.T @ codes.astype(np.float64))
+
+    def fitted(self, k: int) -> NDArray[np.float64]:
+        """Return ``F P`` of component k, (n, r)."""
+        return self.features @ self.coefficients[k]
+
+    def penalty(self, codes: NDArray[Any]) -> float:
+        """Return the term of the objective."""
+        total = self.ridge * float(np.square(self.coefficients, dtype=np.float64).sum())
+        for k in range(len(codes)):
+            total += float(np.square(codes[k] - self.fitted(k)).sum())
+        return self.strength * total
+
+
+def feature_matrix(features: Any, name: str, n: int, n_columns: int | None = None) -> Any:
+    """Return side features as float64, (n, n_columns): a dense array or a scipy.sparse one."""
+    if sparse.issparse(features):
+        if features.dtype.kind not in "fiub":
+            raise TypeError(f"`{name}` must hold real numbers, got dtype {features.dtype}.")
+        array, values = sparse.csr_array(features).astype(np.float64), features.data
+    else:
+        array = np.asarray(features)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"`{name}` must be an array of real numbers, got dtype {array.dtype}.")
+        array = values = array.astype(np.float64)
+    if array.ndim != 2 or array.shape[0] != n or (n_columns is not None and array.shape[1] != n_columns):
+        columns = "any" if n_columns is None else n_columns
+        raise ValueError(f"`{name}` must be of shape ({n}, {columns}), a row for each, got {array.shape}.")
+    if array.shape[1] == 0 or not np.isfinite(values).all():
+        raise ValueError(f"`{name}` must be finite numbers in at least one column, got shape {array.shape}.")
+    return array

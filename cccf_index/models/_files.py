@@ -1,0 +1,81 @@
+"""Models as files: parameters and numbers in the manifest, arrays beside it, never pickled."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index import _container
+from cccf_index.codes import CompositionalCodes
+from cccf_index.models._training import Iteration
+
+KIND = "model"
+MODELS: dict[str, type[Any]] = {}  # every class of models by its name
+
+
+def write(path: str | os.PathLike[str], model: Any) -> None:
+    """Write the parameters and all fitted attributes of a model."""
+    arrays: dict[str, NDArray[Any]] = {}
+    meta = _described(model, "", arrays)
+    _container.write_file(path, KIND, meta, ((name, array, 0) for name, array in arrays.items()))
+
+
+def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
+    """Read a model of class `kind`, or of any class below it."""
+    meta, arrays = _container.read_file(path, KIND)
+    source = os.fspath(path)
+    try:
+        model = _restored(meta, "", arrays)
+    except _container.BROKEN as error:
+        raise _container.damaged(source, error) from error
+    if not isinstance(model, kind):
+        name = type(model).__name__
+        raise ValueError(f"{source} holds a model {name}, not {kind.__name__}. Read it by {name}.load.")
+    return model
+
+
+def _is_model(value: Any) -> bool:
+    return hasattr(value, "get_params") and hasattr(value, "fit")
+
+
+def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return what the manifest says of a model, and put its arrays into `arrays`."""
+    meta: dict[str, Any] = {"class": type(model).__name__, "params": {}, "numbers": {}, "codes": {}, "models": {}}
+    values = {**model.get_params(), **{name: value for name, value in vars(model).items() if name.endswith("_")}}
+    for name, value in values.items():
+        place = prefix + name
+        if isinstance(value, CompositionalCodes):
+            meta["codes"][name] = value.n_bits
+            arrays[f"{place}.bits"], arrays[f"{place}.weights"] = value.bits, value.weights
+        elif isinstance(value, np.ndarray):
+            arrays[place] = value
+        elif _is_model(value):
+            meta["models"][name] = _described(value, f"{place}.", arrays)
+        else:
+            part = meta["numbers" if name.endswith("_") else "params"]
+            part[name] = value.item() if isinstance(value, np.generic) else value
+    return meta
+
+
+def _restored(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """Make the model that `_described` described."""
+    if meta["class"] not in MODELS:
+        raise ValueError(f"there is no model {meta['class']!r}")
+    fitted = {name: _restored(part, f"{prefix}{name}.", arrays) for name, part in meta["models"].items()}
+    for name, n_bits in meta["codes"].items():
+        fitted[name] = CompositionalCodes(arrays[f"{prefix}{name}.bits"], arrays[f"{prefix}{name}.weights"], n_bits)
+    for place, array in arrays.items():
+        name = place.removeprefix(prefix)
+        if place.startswith(prefix) and "." not in name:
+            fitted[name] = array
+    model = MODELS[meta["class"]](
+        **meta["params"], **{name: part for name, part in fitted.items() if not name.endswith("_")}
+    )
+    fitted = {name: part for name, part in fitted.items() if name.endswith("_")} | meta["numbers"]
+    fitted["history_"] = [Iteration(float(objective), float(seconds)) for objective, seconds in fitted["history_"]]
+    vars(model).update(fitted)
+    model._verify()
+    return model

@@ -1,0 +1,65 @@
+"""The paper's component weights: kernels of the distance to anchors in a latent space (sections 3.3 and 3.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+KERNELS = ("epanechnikov", "triangular", "uniform")
+DISTANCES = ("angular", "arccos")
+ANCHORS = ("kmeans", "random")
+
+
+def choose_anchors(latents: NDArray[Any], how: str, n_anchors: int, seed: int) -> NDArray[np.float32]:
+    """Return anchors (n_anchors, p): centroids of the rows that are not zero by k-means, or a random choice of them."""
+    points = np.ascontiguousarray(latents[(latents != 0).any(axis=1)], dtype=np.float32)
+    if len(points) < n_anchors:
+        points = np.ascontiguousarray(latents, dtype=np.float32)
+    if how == "random":
+        return points[np.random.default_rng(seed).choice(len(points), n_anchors, replace=False)]
+    kmeans = faiss.Kmeans(
+        points.shape[1],
+        n_anchors,
+        niter=25,
+        seed=seed % 2**31,
+        min_points_per_centroid=1,
+        max_points_per_centroid=max(1, 1_000_000 // n_anchors),
+    )
+    kmeans.train(points)
+    return kmeans.centroids.copy()
+
+
+def component_weights(
+    latents: NDArray[Any], anchors: NDArray[np.float32], kernel: str, distance: str, bandwidth: float, normalize: bool
+) -> NDArray[np.float32]:
+    """Return weights (n, G): the kernel of each row's distance to each anchor.
+
+    With ``distance="angular"``, d is the angle in units of a right angle (0 to 2), and the kernel reaches zero at the
+    bandwidth: ``0.75 * (1 - (d / h)^2)``, as in the authors' code. With ``"arccos"``, d is the angle in radians, and
+    the kernel, ``0.75 * (1 - d^2)``, is cut at the bandwidth, as in the paper, and where it is negative. A row
+    without a positive weight has weight 1 for its nearest anchor.
+    """
+    cosines = _unit(latents) @ _unit(anchors).T
+    angle = np.arccos(np.clip(cosines, -1, 1))
+    if distance == "angular":
+        x = angle * (2 / np.pi) / bandwidth
+        inside = x < 1
+    else:
+        x, inside = angle, angle < bandwidth
+    profiles = {"epanechnikov": 0.75 * (1 - x**2), "triangular": 1 - x, "uniform": np.ones_like(x)}
+    weights = np.where(inside, np.maximum(profiles[kernel], 0), 0)
+    alone = ~(weights > 0).any(axis=1)
+    weights[alone, angle[alone].argmin(axis=1)] = 1
+    if normalize:
+        weights /= weights.sum(axis=1, keepdims=True)
+    return weights.astype(np.float32)
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
+    """Return rows of length 1; a zero row stays, at a right angle to everything."""
+    vectors = vectors.astype(np.float64)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)

@@ -1,0 +1,113 @@
+"""The ratings as training sees them: the rows of users and the rows of items, updated on all threads."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index import _threads
+from cccf_index.models import _updates
+
+
+class Rows(NamedTuple):
+    """Who rated what, from one side: row i has the entries ``indptr[i]`` to ``indptr[i + 1]``."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]  # rows of the other side
+
+    @classmethod
+    def of(cls, matrix: sparse.csr_array) -> Rows:
+        """Take the pattern of a CSR matrix."""
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
+
+    def ridges(self, regularization: float) -> NDArray[np.float64]:
+        """Return `regularization` for each rating of a row; a row without ratings has that of one, and never 0."""
+        return np.where(self.counts > 0, regularization * self.counts, max(regularization, 1e-6))
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many ratings each row has."""
+        return np.diff(self.indptr)
+
+    def ridge(
+        self,
+        targets: Any,
+        other: Any,
+        pull: Any,
+        ridge: Any,
+        out: Any,
+        weights: Any = None,
+        other_weights: Any = None,
+    ) -> None:
+        """Solve every row's least squares with the other side fixed, in place; see `_updates.ridge_rows`.
+
+        Weights default to 1. `ridge` counts for each row as it is.
+        """
+        sides = _weights(out, other, weights, other_weights)
+        sizes = ridge.astype(out.dtype)
+
+        def work(start: int, stop: int) -> None:
+            row = _updates.ridge_rows(*self, targets, other, *sides, pull, sizes, out, start, stop)
+            if row >= 0:
+                raise ValueError(
+                    f"The least squares of row {row} left the range of {out.dtype}. "
+                    "Use a `regularization` above 0, and smaller ratings, weights or features."
+                )
+
+        self._on_all_threads(work)
+
+    def flip(
+        self, targets: Any, other: Any, pull: Any, max_sweeps: int, signs: Any, weights: Any, other_weights: Any
+    ) -> None:
+        """Improve every row's code with the other side fixed, in place; see `_updates.flip_rows`."""
+
+        def work(start: int, stop: int) -> None:
+            _updates.flip_rows(*self, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop)
+
+        self._on_all_threads(work)
+
+    def add_scores(
+        self, values: Any, left: Any, right: Any, factor: int, weights: Any = None, other_weights: Any = None
+    ) -> None:
+        """Add to each rating's value its score in one component, times `factor`; weights default to 1."""
+        sides = _weights(left, right, weights, other_weights, values.dtype)
+
+        def work(start: int, stop: int) -> None:
+            _updates.add_scores(*self, values, left, right, *sides, factor, start, stop)
+
+        self._on_all_threads(work)
+
+    def _on_all_threads(self, work: Any) -> None:
+        _threads.run_chunks(work, len(self.indptr) - 1, _threads.thread_count(0))
+
+
+def _weights(left: Any, right: Any, weights: Any, other_weights: Any, dtype: Any = None) -> tuple[Any, Any]:
+    """Return the weights of two sides, ones where they have none."""
+    return (
+        np.ones(len(left), dtype=dtype or left.dtype) if weights is None else weights,
+        np.ones(len(right), dtype=dtype or right.dtype) if other_weights is None else other_weights,
+    )
+
+
+class Observed(NamedTuple):
+    """All observed ratings, from both sides. Values stand in the order of the users' rows."""
+
+    users: Rows
+    items: Rows
+    values: NDArray[np.float64]
+    order: NDArray[np.int64]  # ``values[order]`` stand in the order of the items' rows
+
+    @classmethod
+    def of(cls, matrix: sparse.csr_array) -> Observed:
+        """Take a checked CSR matrix of users' ratings."""
+        places = sparse.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
+        by_item = places.T.tocsr()
+        return cls(Rows.of(matrix), Rows.of(by_item), matrix.data, by_item.data)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of users and of items."""
+        return len(self.users.indptr) - 1, len(self.items.indptr) - 1

@@ -1,0 +1,173 @@
+"""Every training kernel. They fill what they are given, row by row, and never validate.
+
+A *side* (users or items) is updated while the other is fixed, so its rows are independent: any split of the rows over
+threads gives the same result. Rows are those of a CSR matrix: row i is rated by the entries ``indptr[i]`` to
+``indptr[i + 1]`` of `indices` (rows of the other side) and `targets`. In component k a pair's score is
+``weights[i] * other_weights[j] * <row i, other row j>``.
+"""
+
+import numpy as np
+from numba import njit
+
+# sums may be taken in any order, which is the same order in every run: that lets them use all lanes of a register
+kernel = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+
+LANES = 16  # rows of Gram matrices are padded to whole registers
+BLOCK = 8  # rows of one rank-BLOCK update: each element of a Gram matrix is loaded once for eight products
+
+
+# p^2 / 2 * 8 products; only the upper triangle is valid. Views of rows tell LLVM that no index is negative.
+@kernel
+def add_outer(gram, block, first, sign):
+    """Add ``sign * block.T @ block`` to the rows of `gram` from `first` on."""
+    sign = gram.dtype.type(sign)  # float32 times an integer would be float64
+    for a in range(first, gram.shape[0]):
+        left = a // LANES * LANES
+        row = gram[a, left:]
+        b0, b1, b2, b3 = block[0, left:], block[1, left:], block[2, left:], block[3, left:]
+        b4, b5, b6, b7 = block[4, left:], block[5, left:], block[6, left:], block[7, left:]
+        x0, x1, x2, x3 = sign * block[0, a], sign * block[1, a], sign * block[2, a], sign * block[3, a]
+        x4, x5, x6, x7 = sign * block[4, a], sign * block[5, a], sign * block[6, a], sign * block[7, a]
+        for b in range(row.size):
+            low = (x0 * b0[b] + x1 * b1[b]) + (x2 * b2[b] + x3 * b3[b])
+            row[b] += low + ((x4 * b4[b] + x5 * b5[b]) + (x6 * b6[b] + x7 * b7[b]))
+
+
+# p^3 / 6 products, by panels of eight rows; a pivot that is not positive makes the result False.
+@kernel
+def solve(gram, right):
+    """Solve ``gram @ x = right`` in place by Cholesky; the upper triangle of `gram` becomes its factor."""
+    p = gram.shape[0]
+    for panel in range(0, p, BLOCK):
+        for a in range(panel, panel + BLOCK):
+            if not gram[a, a] > 0:
+                return False
+            scale(gram[a, a:], gram.dtype.type(1 / np.sqrt(gram[a, a])))
+            for row in range(a + 1, panel + BLOCK):
+                add_scaled(gram[row, row:], gram[a, row:], -gram[a, row])
+        add_outer(gram, gram[panel : panel + BLOCK], panel + BLOCK, -1)
+    for a in range(p):
+        right[a] /= gram[a, a]
+        add_scaled(right[a + 1 :], gram[a, a + 1 :], -right[a])
+    for a in range(p - 1, -1, -1):
+        row, rest = gram[a, a + 1 :], right[a + 1 :]
+        total = right[a]
+        for b in range(row.size):
+            total -= row[b] * rest[b]
+        right[a] = total / gram[a, a]
+    return True
+
+
+@kernel
+def scale(x, size):
+    """Multiply `x` by a number of its own type."""
+    for b in range(x.size):
+        x[b] *= size
+
+
+@kernel
+def add_scaled(x, y, size):
+    """Add ``size * y`` to `x`."""
+    for b in range(x.size):
+        x[b] += size * y[b]
+
+
+# ratings * p^2 / 2 + rows * p^3 / 6 products; a ridge of the size of rounding errors at least keeps systems definite.
+@kernel
+def ridge_rows(indptr, indices, targets, other, weights, other_weights, pull, ridge, out, start, stop):
+    """Set each row x to the minimum of ``sum (target - score)^2 + ridge * |x|^2 - 2 * <pull, x>``.
+
+    Returns the first row whose system is not positive definite (an overflow), or -1.
+    """
+    r = other.shape[1]
+    p = -(-r // LANES) * LANES
+    gram = np.empty((p, p), dtype=out.dtype)
+    right = np.empty(p, dtype=out.dtype)
+    block = np.zeros((BLOCK, p), dtype=out.dtype)
+    for row in range(start, stop):
+        gram[:] = 0
+        right[:] = 0
+        right[:r] = pull[row]
+        stored = 0
+        for entry in range(indptr[row], indptr[row + 1]):
+            j = indices[entry]
+            weight = weights[row] * other_weights[j]
+            for q in range(r):
+                block[stored, q] = weight * other[j, q]
+                right[q] += targets[entry] * block[stored, q]
+            stored += 1
+            if stored == BLOCK:
+                add_outer(gram, block, 0, 1)
+                stored = 0
+        if stored:
+            block[stored:] = 0
+            add_outer(gram, block, 0, 1)
+        largest = gram.dtype.type(0)
+        for a in range(r):
+            largest = max(largest, gram[a, a])
+        floor = max(np.finfo(gram.dtype).tiny, 2 * p * np.finfo(gram.dtype).eps * largest)
+        for a in range(r):
+            gram[a, a] += max(ridge[row], floor)
+        for a in range(r, p):
+            gram[a, a] = 1
+        if not solve(gram, right):
+            return row
+        out[row] = right[:r]
+    return -1
+
+
+# ratings * r * (sweeps + 1) products; a row ends at a code that no single flip improves, or after `max_sweeps`.
+@kernel
+def flip_rows(indptr, indices, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop):
+    """Improve each code b by flips of single bits of ``sum (target - score)^2 - 2 * <pull, b>`` (paper, section 3.4).
+
+    ``signs`` and ``other`` are int8 of -1 and +1. Bit q wants the sign of ``sum_j w_j * e_j * d_jq + sum_j w_j^2 * b_q
+    + pull_q``, where e is the residual with all bits as they are: the other bits' scores never have to be subtracted.
+    """
+    r = other.shape[1]
+    longest = 0
+    for row in range(start, stop):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    columns = np.empty((r, longest), dtype=np.int8)
+    residual = np.empty(longest, dtype=targets.dtype)  # times the pair's weight
+    square = np.empty(longest, dtype=targets.dtype)  # of the pair's weight
+    for row in range(start, stop):
+        n = indptr[row + 1] - indptr[row]
+        total = square.dtype.type(0)
+        for t in range(n):
+            j = indices[indptr[row] + t]
+            score = 0
+            for q in range(r):
+                columns[q, t] = other[j, q]
+                score += signs[row, q] * other[j, q]
+            weight = weights[row] * other_weights[j]
+            square[t] = weight * weight
+            total += square[t]
+            residual[t] = weight * (targets[indptr[row] + t] - weight * score)
+        for _ in range(max_sweeps):
+            changed = False
+            for q in range(r):
+                wanted = pull[row, q] + total * signs[row, q]
+                for t in range(n):
+                    wanted += residual[t] * columns[q, t]
+                if wanted * signs[row, q] < 0:
+                    change = square.dtype.type(2 * signs[row, q])
+                    for t in range(n):
+                        residual[t] += change * square[t] * columns[q, t]
+                    signs[row, q] = -signs[row, q]
+                    changed = True
+            if not changed:
+                break
+
+
+# ratings * r products
+@kernel
+def add_scores(indptr, indices, values, left, right, left_weights, right_weights, factor, start, stop):
+    """Add to each rating's value its score in one component, times `factor`."""
+    for row in range(start, stop):
+        for entry in range(indptr[row], indptr[row + 1]):
+            j = indices[entry]
+            score = values.dtype.type(0)
+            for q in range(left.shape[1]):
+                score += left[row, q] * right[j, q]
+            values[entry] += factor * left_weights[row] * right_weights[j] * score

@@ -1,0 +1,196 @@
+"""The contract of every model: scikit-learn's manners, ratings in, an index out."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+import os
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cccf_index import _check
+from cccf_index.models import _files
+from cccf_index.models._rows import Observed
+from cccf_index.models._training import Iteration
+
+M = TypeVar("M", bound="Recommender")
+
+PAIRS = 8192  # pairs that `predict` expands at a time
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A model was asked before `fit`."""
+
+
+class Recommender(abc.ABC):
+    """A model of ratings.
+
+    ``__init__`` only stores; `fit` checks and learns attributes whose names end in ``_``. Results depend on the
+    parameters and the ratings, not on the number of threads, which is that of ``faiss.omp_set_num_threads``.
+
+    Attributes
+    ----------
+    n_users_, n_items_ : int
+        The shape of the ratings.
+    history_ : list of Iteration
+        ``(objective, seconds)`` at the start and after each iteration.
+    """
+
+    n_users_: int
+    n_items_: int
+    history_: list[Iteration]
+
+    def __init_subclass__(cls) -> None:
+        _files.MODELS[cls.__name__] = cls
+
+    @abc.abstractmethod
+    def fit(self: M, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> M:
+        """Learn from ratings."""
+
+    @abc.abstractmethod
+    def encode_users(self, user_items: Any) -> Any:
+        """Represent users that the model never saw."""
+
+    @abc.abstractmethod
+    def encode_items(self, item_users: Any) -> Any:
+        """Represent items that the model never saw."""
+
+    @abc.abstractmethod
+    def to_index(self) -> Any:
+        """Return an index of the items."""
+
+    @abc.abstractmethod
+    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the vectors of some users and items whose inner products are the scores."""
+
+    @abc.abstractmethod
+    def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return scores and items, best first, padded as by faiss."""
+
+    @abc.abstractmethod
+    def _verify(self) -> None:
+        """Check what was read from a file; raise ValueError."""
+
+    def _ratings_of(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Return the ratings that scores stand for."""
+        return scores
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; `deep` is there for scikit-learn."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self: M, **params: Any) -> M:
+        """Set parameters by name; they count from the next `fit`."""
+        for name, value in params.items():
+            if name not in self._parameter_names():
+                raise ValueError(
+                    f"`{name}` is no parameter of {type(self).__name__}, which has {self._parameter_names()}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
+        changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value != defaults[name]]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _checked(self, user_items: Any, **features: Any) -> Observed:
+        """Return the ratings from both sides, for a model without use for features."""
+        for name, value in features.items():
+            if value is not None:
+                raise ValueError(f"`{name}` must be None, as {type(self).__name__} has no use for it. DCMF has.")
+        matrix = _check.ratings(user_items, "user_items")
+        if matrix.nnz == 0:
+            raise ValueError(f"`user_items` must hold ratings, got an empty matrix of shape {matrix.shape}.")
+        if matrix.data.min() == matrix.data.max():
+            raise ValueError(
+                f"`user_items` must hold different ratings, got only {matrix.data[0]:g}. Implicit feedback has no "
+                "ratings to learn from: add zeros for items that were shown and not taken."
+            )
+        return Observed.of(matrix)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "history_"):
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet. Call `fit` with ratings first.")
+
+    def predict(self, users: ArrayLike, items: ArrayLike) -> NDArray[Any]:
+        """Predict the ratings of pairs.
+
+        Parameters
+        ----------
+        users, items : array_like of int
+            Rows of users and of items that broadcast against each other: ``predict(3, [0, 1])``.
+
+        Returns
+        -------
+        ratings : ndarray of float, of the broadcast shape
+        """
+        self._check_fitted()
+        pairs = np.broadcast_arrays(_rows(users, "users", self.n_users_), _rows(items, "items", self.n_items_))
+        left, right = (part.ravel() for part in pairs)
+        scores = []
+        for start in range(0, max(left.size, 1), PAIRS):
+            part = slice(start, start + PAIRS)
+            scores.append(np.einsum("ij,ij->i", *self._vectors(left[part], right[part])))
+        return self._ratings_of(np.concatenate(scores)).reshape(pairs[0].shape)
+
+    def recommend(
+        self, users: ArrayLike | None = None, k: int = 10, *, exclude: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the k best items of users, as `index.search` does.
+
+        Parameters
+        ----------
+        users : array_like of int, shape (n,), optional
+            Rows of users; None for all.
+        k : int
+            How many items.
+        exclude : scipy.sparse matrix, shape (n, n_items), optional
+            Items that must not be returned, a row for each of `users`: ``user_items[users]``.
+
+        Returns
+        -------
+        D : ndarray of float32, shape (n, k)
+            Predicted ratings, best first; -FLT_MAX where there are no more items.
+        I : ndarray of int64, shape (n, k)
+            Items; -1 where there are no more.
+        """
+        self._check_fitted()
+        rows = np.arange(self.n_users_) if users is None else _rows(users, "users", self.n_users_)
+        if rows.ndim != 1:
+            raise ValueError(f"`users` must be 1-dimensional, got shape {rows.shape}. For one user pass [user].")
+        k = _check.integer(k, "k", 1)
+        if exclude is not None:
+            exclude = _check.pairs(exclude, "exclude", len(rows))
+        scores, items = self._search(rows, k, exclude)
+        found = items >= 0
+        scores[found] = self._ratings_of(scores[found])
+        return scores, items
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file, checksummed and atomically."""
+        self._check_fitted()
+        _files.write(path, self)
+
+    @classmethod
+    def load(cls: type[M], path: str | os.PathLike[str]) -> M:
+        """Read what `save` wrote; a damaged or foreign file is a ValueError."""
+        return _files.read(path, cls)
+
+
+def _rows(values: ArrayLike, name: str, n: int) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}.")
+    if array.size and not (array.min() >= 0 and array.max() < n):
+        wrong = array[(array < 0) | (array >= n)].flat[0]
+        raise ValueError(f"`{name}` must be from 0 to {n - 1}, got {wrong}. New rows go through `encode_{name}`.")
+    return array.astype(np.int64)

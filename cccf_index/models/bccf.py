@@ -1,0 +1,170 @@
+"""BCCF: binary codes in two stages, relaxed and then rotated and rounded (Zhou and Zha, KDD 2012)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from cccf_index import _check
+from cccf_index.codes import MAX_BITS, CompositionalCodes
+from cccf_index.models._coded import CodeModel
+from cccf_index.models._rows import Observed, Rows
+from cccf_index.models._training import Iteration, balanced_signs
+
+
+class BCCF(CodeModel):
+    """Binary codes from real-valued factors: balanced matrix factorisation, an orthogonal rotation, signs.
+
+    The rotation changes no inner product, and brings the factors as near to their signs as it can (ITQ).
+
+    Parameters
+    ----------
+    n_bits : int
+        The length of a code.
+    regularization : float
+        The ridge for each rating of a row, in units of the scaled ratings.
+    balance : float
+        How strongly the mean factors of users and of items are pulled to zero, in the same units.
+    max_iter : int
+        How often both sides are solved.
+    n_rotations : int
+        How often the rotation is improved.
+    seed : int
+        Of the first factors and of the rotation.
+    verbose : bool
+        Show a progress bar, on a terminal.
+
+    Attributes
+    ----------
+    user_codes_, item_codes_ : CompositionalCodes
+        One component, weights 1: the signs of the factors.
+    user_factors_, item_factors_ : ndarray of float32, shapes (n_users, n_bits) and (n_items, n_bits)
+        The rotated factors.
+
+    Examples
+    --------
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> from cccf_index.models import BCCF
+    >>> ratings = synthetic_ratings(n_users=200, n_items=100, seed=0)
+    >>> BCCF(n_bits=16).fit(ratings.user_items).item_codes_
+    CompositionalCodes(n=100, n_components=1, n_bits=16, sparsity=0.00)
+    """
+
+    user_factors_: NDArray[np.float32]
+    item_factors_: NDArray[np.float32]
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        regularization: float = 0.06,
+        balance: float = 0.01,
+        max_iter: int = 8,
+        n_rotations: int = 50,
+        seed: int = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.n_bits = n_bits
+        self.regularization = regularization
+        self.balance = balance
+        self.max_iter = max_iter
+        self.n_rotations = n_rotations
+        self.seed = seed
+        self.verbose = verbose
+
+    def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> BCCF:
+        """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
+        n_bits = _check.integer(self.n_bits, "n_bits", 1, MAX_BITS)
+        max_iter = _check.integer(self.max_iter, "max_iter", 1)
+        n_rotations = _check.integer(self.n_rotations, "n_rotations", 0)
+        _check.number(self.regularization, "regularization", 0)
+        _check.number(self.balance, "balance", 0)
+        rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
+        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        ratings = self._set_scale(ratings, float(n_bits))
+        users, items = (rng.standard_normal((n, n_bits), dtype=np.float32) for n in ratings.shape)
+        users[ratings.users.counts == 0], items[ratings.items.counts == 0] = 0, 0
+        self.history_ = self._relax(ratings, users, items, max_iter)
+        size = np.sqrt(np.linalg.norm(users) / max(np.linalg.norm(items), 1e-30))  # both sides count alike
+        rotation = _rotation(np.concatenate([users / size, items * size]), n_rotations, rng)
+        self.user_factors_, self.item_factors_ = users @ rotation, items @ rotation
+        self.user_codes_, self.item_codes_ = self._signs(self.user_factors_), self._signs(self.item_factors_)
+        return self
+
+    def encode_users(self, user_items: Any) -> CompositionalCodes:
+        """Return codes of new users from their ratings (n, n_items), the items fixed."""
+        self._check_fitted()
+        return self._encoded(_check.ratings(user_items, "user_items", self.n_items_), self.item_factors_)
+
+    def encode_items(self, item_users: Any) -> CompositionalCodes:
+        """Return codes of new items from their ratings (n, n_users), the users fixed."""
+        self._check_fitted()
+        return self._encoded(_check.ratings(item_users, "item_users", self.n_users_), self.user_factors_)
+
+    def _relax(
+        self, ratings: Observed, users: NDArray[np.float32], items: NDArray[np.float32], max_iter: int
+    ) -> list[Iteration]:
+        values = ratings.values.astype(np.float32)
+        history = [Iteration(self._objective(ratings, values, users, items), 0.0)]
+        for _ in tqdm(range(max_iter), desc="BCCF", disable=None if self.verbose else True):
+            begin = time.perf_counter()
+            self._solve(ratings.users, values, items, users, self.balance)
+            self._solve(ratings.items, values[ratings.order], users, items, self.balance)
+            history.append(Iteration(self._objective(ratings, values, users, items), time.perf_counter() - begin))
+        return history
+
+    def _solve(
+        self, rows: Rows, values: NDArray[Any], other: NDArray[np.float32], out: NDArray[np.float32], balance: float
+    ) -> None:
+        """Solve the rows of one side, the other fixed.
+
+        The penalty ``n * |mean x|^2`` binds all rows together. It is at most the sum over rows of
+        ``|x_i - (z_i - mean z)|^2`` for any z, and equal to it at x = z: so with the rows of before for z, each row
+        may be solved alone, and the objective never rises.
+        """
+        ridge, pull = rows.ridges(self.regularization * self.rating_scale_), np.zeros_like(out)
+        if balance:
+            size = np.float32(balance * self.rating_scale_ * rows.counts.mean())
+            ridge += size
+            np.multiply(out - out.mean(axis=0), size, out=pull)
+            pull[rows.counts == 0] = 0  # rows without ratings stay 0
+        rows.ridge(values, other, pull, ridge, out)
+
+    def _objective(self, ratings: Observed, values: NDArray[Any], users: NDArray[Any], items: NDArray[Any]) -> float:
+        residual = values.copy()
+        ratings.users.add_scores(residual, users, items, -1)
+        total = float(np.square(residual, dtype=np.float64).sum())
+        for rows, factors in ((ratings.users, users), (ratings.items, items)):
+            sizes = np.square(factors, dtype=np.float64).sum(axis=1)
+            mean = factors.mean(axis=0, dtype=np.float64)
+            total += float(rows.ridges(self.regularization * self.rating_scale_) @ sizes)
+            total += self.balance * self.rating_scale_ * rows.counts.sum() * float(mean @ mean)
+        return total / self.rating_scale_**2
+
+    def _encoded(self, matrix: Any, other: NDArray[np.float32]) -> CompositionalCodes:
+        factors = np.zeros((matrix.shape[0], self.n_bits), dtype=np.float32)
+        self._solve(Rows.of(matrix), self._scaled(matrix.data).astype(np.float32), other, factors, 0.0)
+        return self._signs(factors)
+
+    def _signs(self, factors: NDArray[np.float32]) -> CompositionalCodes:
+        """Return the signs of factors; those of one balanced code where they are zero, as in rows without ratings."""
+        spare = balanced_signs((1, 1, self.n_bits), np.random.default_rng(self.seed))[0]
+        return CompositionalCodes.from_signs(np.where(factors == 0, spare, np.sign(factors))[:, None])
+
+    def _verify(self) -> None:
+        super()._verify()
+        shapes = (self.n_users_, self.n_bits), (self.n_items_, self.n_bits)
+        if (self.user_factors_.shape, self.item_factors_.shape) != shapes:
+            raise ValueError("the factors do not fit the parameters")
+
+
+def _rotation(factors: NDArray[np.float32], n_rotations: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return the orthogonal matrix that brings factors nearest to signs: alternately signs and Procrustes (ITQ)."""
+    rotation = np.linalg.qr(rng.standard_normal((factors.shape[1],) * 2))[0].astype(np.float32)
+    for _ in range(n_rotations):
+        left, _, right = np.linalg.svd(factors.T @ np.sign(factors @ rotation))
+        rotation = left @ right
+    return rotation

@@ -1,0 +1,176 @@
+"""CCCF: compositional coding for collaborative filtering (Liu et al., SIGIR 2019)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index import _check
+from cccf_index.codes import CompositionalCodes
+from cccf_index.models._coded import DiscreteModel, check_components
+from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, component_weights
+from cccf_index.models.mf import MF
+
+
+class CCCF(DiscreteModel):
+    """Compositional codes: G binary codes for each user and item, each with a weight that may be zero.
+
+    As published: the weights are kernels of the distance to G anchors, in the latent space of a matrix factorisation,
+    and stay fixed while the codes are learned by discrete coordinate descent.
+
+    Parameters
+    ----------
+    n_components : int
+        G.
+    n_bits : int
+        r, the bits of one component.
+    weights : {"kernel"}
+        How weights are found.
+    kernel : {"epanechnikov", "triangular", "uniform"}
+    bandwidth : float
+        h. The smaller, the fewer components a row has.
+    distance : {"angular", "arccos"}
+        The angle in units of a right angle, with a kernel that reaches zero at the bandwidth (the authors' code); or
+        in radians, with a kernel cut at the bandwidth (the paper).
+    anchors : {"kmeans", "random"}
+        Centroids of the latent vectors, or latent vectors chosen at random.
+    normalize : bool
+        Divide the weights of each row by their sum.
+    latents : MF, optional
+        A fitted model with the same users and items, whose factors are taken; see `MF.from_factors` for factors of
+        another kind. None fits one.
+    n_factors : int
+        Of the MF that is fitted.
+    alpha, beta, regularization, initialize, init_iter, max_iter, max_sweeps, tol, seed, verbose
+        As for `DCF`.
+
+    Attributes
+    ----------
+    user_codes_, item_codes_ : CompositionalCodes
+    latents_ : MF
+        What distances are taken from.
+    user_anchors_, item_anchors_ : ndarray of float32, shape (n_components, n_factors)
+
+    Examples
+    --------
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> from cccf_index.models import CCCF
+    >>> ratings = synthetic_ratings(n_users=200, n_items=100, seed=0)
+    >>> model = CCCF(n_components=4, n_bits=8).fit(ratings.user_items)
+    >>> index = model.to_index()
+    >>> D, I = index.search(model.user_codes_, 10, exclude=ratings.user_items)
+    >>> I.shape
+    (200, 10)
+    """
+
+    latents_: MF
+    user_anchors_: NDArray[np.float32]
+    item_anchors_: NDArray[np.float32]
+
+    def __init__(
+        self,
+        n_components: int = 8,
+        n_bits: int = 16,
+        weights: str = "kernel",
+        kernel: str = "epanechnikov",
+        bandwidth: float = 1.2,
+        distance: str = "angular",
+        anchors: str = "kmeans",
+        normalize: bool = True,
+        latents: MF | None = None,
+        n_factors: int = 32,
+        alpha: float = 0.001,
+        beta: float = 0.001,
+        regularization: float = 0.06,
+        initialize: bool = True,
+        init_iter: int = 5,
+        max_iter: int = 10,
+        max_sweeps: int = 10,
+        tol: float = 0.01,
+        seed: int = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.n_components = n_components
+        self.n_bits = n_bits
+        self.weights = weights
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.distance = distance
+        self.anchors = anchors
+        self.normalize = normalize
+        self.latents = latents
+        self.n_factors = n_factors
+        self.alpha = alpha
+        self.beta = beta
+        self.regularization = regularization
+        self.initialize = initialize
+        self.init_iter = init_iter
+        self.max_iter = max_iter
+        self.max_sweeps = max_sweeps
+        self.tol = tol
+        self.seed = seed
+        self.verbose = verbose
+
+    def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> CCCF:
+        """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
+        _check.choice(self.weights, "weights", ("kernel",))
+        _check.choice(self.anchors, "anchors", ANCHORS)
+        _check.choice(self.kernel, "kernel", KERNELS)
+        _check.choice(self.distance, "distance", DISTANCES)
+        if _check.number(self.bandwidth, "bandwidth", 0) == 0:
+            raise ValueError("`bandwidth` must be above 0, got 0.")
+        seed = _check.integer(self.seed, "seed", 0)
+        self._plan(1.0)
+        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        n_components = check_components(self.n_components, ratings)
+        self.latents_ = self._fitted_latents(user_items, ratings.shape)
+        self.user_anchors_, self.item_anchors_ = (
+            choose_anchors(factors, self.anchors, n_components, seed)
+            for factors in (self.latents_.user_factors_, self.latents_.item_factors_)
+        )
+        self._learn(
+            ratings,
+            (
+                self._weights_of(self.latents_.user_factors_, self.user_anchors_),
+                self._weights_of(self.latents_.item_factors_, self.item_anchors_),
+            ),
+        )
+        return self
+
+    def encode_users(self, user_items: Any) -> CompositionalCodes:
+        """Return codes of new users from their ratings (n, n_items), the items fixed."""
+        self._check_fitted()
+        matrix = _check.ratings(user_items, "user_items", self.n_items_)
+        weights = self._weights_of(self.latents_.encode_users(matrix), self.user_anchors_)
+        return self._fold_in(matrix, weights, self.item_codes_)
+
+    def encode_items(self, item_users: Any) -> CompositionalCodes:
+        """Return codes of new items from their ratings (n, n_users), the users fixed."""
+        self._check_fitted()
+        matrix = _check.ratings(item_users, "item_users", self.n_users_)
+        weights = self._weights_of(self.latents_.encode_items(matrix), self.item_anchors_)
+        return self._fold_in(matrix, weights, self.user_codes_)
+
+    def _fitted_latents(self, user_items: Any, shape: tuple[int, int]) -> MF:
+        if self.latents is None:
+            return MF(self.n_factors, seed=self.seed, verbose=self.verbose).fit(user_items)
+        if not isinstance(self.latents, MF):
+            raise TypeError(f"`latents` must be an MF or None, got {type(self.latents).__name__}.")
+        self.latents._check_fitted()
+        found = (self.latents.n_users_, self.latents.n_items_)
+        if found != shape:
+            raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found}.")
+        return self.latents
+
+    def _weights_of(self, latents: NDArray[Any], anchors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return weights (G, n) by component, as training takes them."""
+        weights = component_weights(latents, anchors, self.kernel, self.distance, self.bandwidth, bool(self.normalize))
+        return np.ascontiguousarray(weights.T)
+
+    def _verify(self) -> None:
+        super()._verify()
+        shape = (self.n_components, self.latents_.n_factors)
+        if self.user_anchors_.shape != shape or self.item_anchors_.shape != shape:
+            raise ValueError("the anchors do not fit the parameters")

@@ -1,0 +1,189 @@
+"""MF: matrix factorisation by alternating least squares, the real-valued baseline and the teacher of the others."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from tqdm import tqdm
+
+from cccf_index import _check
+from cccf_index.models._rows import Observed, Rows
+from cccf_index.models._training import Iteration
+from cccf_index.models.base import Recommender
+
+SCORES = 2**22  # scores that are ranked at a time
+MAX_FACTORS = 4096
+
+
+class MF(Recommender):
+    """Matrix factorisation: a rating is the inner product of a user's and an item's factors.
+
+    Alternating least squares with a ridge of ``regularization * count`` for a row with that many ratings
+    (ALS-WR), each row by Cholesky. Ratings are not centred.
+
+    Parameters
+    ----------
+    n_factors : int
+        The dimension of the factors.
+    regularization : float
+        The ridge for each rating of a row.
+    max_iter : int
+        How often both sides are solved.
+    dtype : {"float32", "float64"}
+        The precision of the factors and of the solver.
+    seed : int
+        Of the first item factors.
+    verbose : bool
+        Show a progress bar, on a terminal.
+
+    Attributes
+    ----------
+    user_factors_ : ndarray, shape (n_users, n_factors)
+    item_factors_ : ndarray, shape (n_items, n_factors)
+        Rows without ratings are zero.
+
+    Examples
+    --------
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> from cccf_index.models import MF
+    >>> ratings = synthetic_ratings(n_users=200, n_items=100, seed=0)
+    >>> model = MF(n_factors=8).fit(ratings.user_items)
+    >>> D, I = model.recommend([0, 1], k=3, exclude=ratings.user_items[[0, 1]])
+    >>> I.shape
+    (2, 3)
+    """
+
+    user_factors_: NDArray[Any]
+    item_factors_: NDArray[Any]
+
+    def __init__(
+        self,
+        n_factors: int = 64,
+        regularization: float = 0.08,
+        max_iter: int = 8,
+        dtype: str = "float32",
+        seed: int = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.n_factors = n_factors
+        self.regularization = regularization
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.seed = seed
+        self.verbose = verbose
+
+    def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> MF:
+        """Learn factors from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
+        n_factors = _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
+        max_iter = _check.integer(self.max_iter, "max_iter", 1)
+        dtype, regularization = self._numbers()
+        rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
+        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        begin = time.perf_counter()
+        n_users, n_items = ratings.shape
+        values = ratings.values.astype(dtype)
+        users, items = np.zeros((n_users, n_factors), dtype), np.empty((n_items, n_factors), dtype)
+        items[:] = rng.standard_normal(items.shape) / np.sqrt(n_factors)
+        history = [Iteration(self._objective(ratings, values, users, items), time.perf_counter() - begin)]
+        for _ in tqdm(range(max_iter), desc="MF", disable=None if self.verbose else True):
+            begin = time.perf_counter()
+            _solve(ratings.users, values, items, regularization, users)
+            _solve(ratings.items, values[ratings.order], users, regularization, items)
+            history.append(Iteration(self._objective(ratings, values, users, items), time.perf_counter() - begin))
+        self._take(users, items)
+        self.history_ = history
+        return self
+
+    @classmethod
+    def from_factors(cls, user_factors: ArrayLike, item_factors: ArrayLike, **params: Any) -> MF:
+        """Wrap factors (n_users, p) and (n_items, p) of any other model, so that `CCCF` can take them for distances.
+
+        `params` are those of the model, for `encode_users` and `encode_items`: ``regularization`` and ``dtype``.
+        """
+        if np.ndim(item_factors) != 2 or np.shape(item_factors)[1] == 0:
+            raise ValueError(f"`item_factors` must be of shape (n_items, p), got {np.shape(item_factors)}.")
+        width = np.shape(item_factors)[1]
+        model = cls(n_factors=width, **params)
+        dtype, _ = model._numbers()
+        model._take(
+            _check.matrix(user_factors, "user_factors", width).astype(dtype),
+            _check.matrix(item_factors, "item_factors", width).astype(dtype),
+        )
+        model.history_ = []
+        return model
+
+    def encode_users(self, user_items: Any) -> NDArray[Any]:
+        """Return factors (n, n_factors) of new users from their ratings (n, n_items), the items fixed."""
+        self._check_fitted()
+        return self._encoded(_check.ratings(user_items, "user_items", self.n_items_), self.item_factors_)
+
+    def encode_items(self, item_users: Any) -> NDArray[Any]:
+        """Return factors (n, n_factors) of new items from their ratings (n, n_users), the users fixed."""
+        self._check_fitted()
+        return self._encoded(_check.ratings(item_users, "item_users", self.n_users_), self.user_factors_)
+
+    def to_index(self) -> faiss.IndexFlatIP:
+        """Return a `faiss.IndexFlatIP` of the items; search it with ``user_factors_``."""
+        self._check_fitted()
+        index = faiss.IndexFlatIP(self.item_factors_.shape[1])
+        index.add(self.item_factors_.astype(np.float32))
+        return index
+
+    def _numbers(self) -> tuple[np.dtype[Any], float]:
+        dtype = np.dtype(_check.choice(self.dtype, "dtype", ("float32", "float64")))
+        return dtype, _check.number(self.regularization, "regularization", 0)
+
+    def _take(self, users: NDArray[Any], items: NDArray[Any]) -> None:
+        self.user_factors_, self.item_factors_ = users, items
+        self.n_users_, self.n_items_ = len(users), len(items)
+
+    def _encoded(self, matrix: Any, other: NDArray[Any]) -> NDArray[Any]:
+        out = np.empty((matrix.shape[0], other.shape[1]), dtype=other.dtype)
+        _solve(Rows.of(matrix), matrix.data.astype(other.dtype), other, self._numbers()[1], out)
+        return out
+
+    def _objective(self, ratings: Observed, values: NDArray[Any], users: NDArray[Any], items: NDArray[Any]) -> float:
+        residual = values.copy()
+        ratings.users.add_scores(residual, users, items, -1)
+        total = float(np.square(residual, dtype=np.float64).sum())
+        for rows, factors in ((ratings.users, users), (ratings.items, items)):
+            total += self.regularization * float(rows.counts @ np.square(factors, dtype=np.float64).sum(axis=1))
+        return total
+
+    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.user_factors_[users], self.item_factors_[items]
+
+    def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rank blocks of users by dot products: `IndexFlatIP` cannot exclude items of each user."""
+        D = np.full((len(users), k), np.finfo(np.float32).min, dtype=np.float32)
+        I = np.full((len(users), k), -1, dtype=np.int64)
+        k = min(k, self.n_items_)
+        step = max(1, SCORES // self.n_items_)
+        for start in range(0, len(users), step):
+            scores = (self.user_factors_[users[start : start + step]] @ self.item_factors_.T).astype(np.float32)
+            if exclude is not None:
+                part = exclude[start : start + step].tocoo()
+                known = part.col < self.n_items_
+                scores[part.row[known], part.col[known]] = -np.inf
+            best = np.sort(np.argpartition(scores, self.n_items_ - k, axis=1)[:, self.n_items_ - k :], axis=1)
+            values = np.take_along_axis(scores, best, axis=1)
+            order = np.argsort(-values, axis=1, kind="stable")
+            found, values = (np.take_along_axis(array, order, axis=1) for array in (best, values))
+            allowed = values > -np.inf
+            D[start : start + step, :k][allowed] = values[allowed]
+            I[start : start + step, :k][allowed] = found[allowed]
+        return D, I
+
+    def _verify(self) -> None:
+        shapes = (self.n_users_, self.n_factors), (self.n_items_, self.n_factors)
+        if (self.user_factors_.shape, self.item_factors_.shape) != shapes or self.user_factors_.dtype != self.dtype:
+            raise ValueError("the factors do not fit the parameters")
+
+
+def _solve(rows: Rows, values: NDArray[Any], other: NDArray[Any], regularization: float, out: NDArray[Any]) -> None:
+    """Solve the rows of one side, the other fixed."""
+    rows.ridge(values, other, np.zeros_like(out), rows.ridges(regularization), out)

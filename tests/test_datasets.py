@@ -1,0 +1,236 @@
+"""Ratings from files and made up: readers, k-core, splits."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from cccf_index.datasets import Ratings, k_core, read_ratings, split_ratings, synthetic_ratings
+
+EXPECTED = {(10, 7): 5.0, (10, 3): 3.5, (2, 7): 1.0}
+
+
+def triples(ratings):
+    coo = ratings.user_items.tocoo()
+    pairs = zip(ratings.user_ids[coo.row].tolist(), ratings.item_ids[coo.col].tolist(), strict=True)
+    return dict(zip(pairs, coo.data.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments"),
+    [
+        ("ratings.dat", "10::7::5::978300760\n10::3::3.5::978302109\n2::7::1::978301968\n", {}),
+        ("ratings.csv", "userId,movieId,rating,timestamp\n10,7,5.0,1\n10,3,3.5,2\n2,7,1.0,3\n", {}),
+        ("ratings.csv", "10,7,5.0,1\n10,3,3.5,2\n\n2,7,1.0,3", {}),
+        ("ratings.csv", '\ufeffuser,item,rating\r\n"10","7","5"\r\n"10","3","3.5"\r\n2,7,1\r\n', {}),
+        ("ratings.csv", "rating,item,user\n5,7,10\n3.5,3,10\n1,7,2\n", {"columns": ["user", "item", "rating"]}),
+        ("ratings.csv", "5,7,10\n3.5,3,10\n1,7,2\n", {"columns": [2, 1, 0]}),
+        ("ratings.tsv", "10\t7\t5\n10\t3\t3.5\n2\t7\t1\n", {}),
+        ("ratings.txt", "10 7 5\n10  3 3.5\n 2 7\t1\n", {}),
+        ("ratings.txt", "10|7|5\n10|3|3.5\n2|7|1\n", {"sep": "|"}),
+        ("u.data", "10\t7\t5\t0\n10\t3\t3.5\t0\n2\t7\t1\t0\n", {}),
+    ],
+)
+def test_text_files_are_read(tmp_path, name, text, arguments):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    ratings = read_ratings(path, **arguments)
+    assert triples(ratings) == EXPECTED
+    assert ratings.user_ids.tolist() == [2, 10]
+    assert ratings.item_ids.tolist() == [3, 7]
+    assert ratings.user_items.dtype == np.float32
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert triples(read_ratings(packed, **arguments)) == EXPECTED
+
+
+def test_ids_may_be_strings(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text('user,item,rating\nann,"a, b",5\nbob,c,1\nann,c,2\n')
+    assert triples(read_ratings(path)) == {("ann", "a, b"): 5.0, ("bob", "c"): 1.0, ("ann", "c"): 2.0}
+    path.write_text("1,x,5\n02,y,4\n")
+    assert triples(read_ratings(path)) == {(1, "x"): 5.0, (2, "y"): 4.0}
+
+
+def test_two_columns_are_implicit_feedback(tmp_path):
+    path = tmp_path / "seen.csv"
+    path.write_text("10,7\n2,3\n")
+    assert triples(read_ratings(path)) == {(10, 7): 1.0, (2, 3): 1.0}
+    path.write_text("10,7,x\n2,3,y\n")
+    assert triples(read_ratings(path, columns=[0, 1])) == {(10, 7): 1.0, (2, 3): 1.0}
+
+
+def test_a_zero_rating_is_a_rating(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("1,1,0\n1,2,5\n")
+    assert triples(read_ratings(path)) == {(1, 1): 0.0, (1, 2): 5.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("1::2::3::4\n1::5\n", 2, "expected at least 3 fields separated by '::', got 2"),
+        ("1::2::3::4\n\n1::5::good::4\n", 3, "expected a number for a rating, got 'good'"),
+        ("1::2::3\n1::5::nan\n", 2, "got 'nan'"),
+        ("1::2::3\n1::5::inf\n", 2, "got 'inf'"),
+        ("1::2::3\n::5::3\n", 2, "ids of a user and an item, got '' and '5'"),
+        ("1,2,3\n1,5,3\n", 1, "Pass `sep=`"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path, text, line, message):
+    path = tmp_path / "ratings.dat"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="line") as error:
+        read_ratings(path)
+    assert f"ratings.dat, line {line}:" in str(error.value)
+    assert message in str(error.value)
+
+
+def test_line_numbers_count_lines_inside_quotes(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text('user,item,rating\n"a\nb",x,3\nc,x,bad\n')
+    with pytest.raises(ValueError, match=r"line 4: expected a number for a rating, got 'bad'"):
+        read_ratings(path)
+
+
+@pytest.mark.parametrize("text", ["", "user,item,rating\n", "\n\n"])
+def test_a_file_without_ratings_is_an_error(tmp_path, text):
+    path = tmp_path / "ratings.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="holds no ratings"):
+        read_ratings(path)
+
+
+def test_wrong_arguments_are_explained(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(ValueError, match="must be in the header"):
+        read_ratings(path, columns=["a", "b", "stars"])
+    with pytest.raises(ValueError, match="`columns` must be those of"):
+        read_ratings(path, columns=[0])
+    with pytest.raises(ValueError, match="`duplicates` must be one of"):
+        read_ratings(path, duplicates="first")
+    with pytest.raises(ValueError, match="`sep` must be"):
+        read_ratings(path, sep="")
+    with pytest.raises(ValueError, match="expected at least 10 fields"):
+        read_ratings(path, columns=[0, 1, 9])
+    with pytest.raises(FileNotFoundError):
+        read_ratings(tmp_path / "missing.csv")
+    with pytest.raises(FileNotFoundError):
+        read_ratings(tmp_path / "missing.npz")
+
+
+def test_a_pair_given_twice_is_an_error_unless_one_says_which(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("1,1,2\n5,9,4\n1,1,5\n")
+    with pytest.raises(ValueError, match="user 1 and item 1 more than once"):
+        read_ratings(path)
+    assert triples(read_ratings(path, duplicates="last")) == {(1, 1): 5.0, (5, 9): 4.0}
+    assert triples(read_ratings(path, duplicates="mean")) == {(1, 1): 3.5, (5, 9): 4.0}
+
+
+def test_npz_files_are_read(tmp_path):
+    path = tmp_path / "ratings.npz"
+    users, items, values = np.array([10, 10, 2]), np.array([7, 3, 7]), np.array([5, 3.5, 1])
+    np.savez(path, user=users, item=items, rating=values)
+    assert triples(read_ratings(path)) == EXPECTED
+    sparse.save_npz(path, sparse.csr_matrix((values, (users, items)), shape=(20, 20)))
+    assert triples(read_ratings(path)) == EXPECTED
+
+
+def test_npz_files_of_another_kind_are_refused(tmp_path):
+    path = tmp_path / "ratings.npz"
+    for arrays in (
+        {"user": [1], "item": [1]},
+        {"user": [1, 2], "item": [1], "rating": [1.0]},
+        {"user": [1.5], "item": [1], "rating": [1.0]},
+        {"user": [1], "item": [1], "rating": [np.nan]},
+        {"user": [1], "item": [1], "rating": ["x"]},
+    ):
+        np.savez(path, **{name: np.array(values) for name, values in arrays.items()})
+        with pytest.raises(ValueError, match=r"ratings\.npz"):
+            read_ratings(path)
+    np.savez(path, user=np.array([{}], dtype=object), item=[1], rating=[1.0])
+    with pytest.raises(ValueError, match=r"ratings\.npz"):  # never unpickled
+        read_ratings(path)
+    path.write_text("not a zip file")
+    with pytest.raises(ValueError, match="Expected arrays user, item and rating"):
+        read_ratings(path)
+    with pytest.raises(ValueError, match=r"None for \.npz"):
+        read_ratings(path, sep=",")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 15), st.integers(1, 15), st.integers(0, 4), st.integers(0, 2**31))
+def test_a_core_is_the_largest_part_with_k_ratings_everywhere(m, n, k, seed):
+    rng = np.random.default_rng(seed)
+    matrix = sparse.csr_matrix((rng.random((m, n)) < 0.3) * rng.integers(1, 6, (m, n)).astype(np.float32))
+    ratings = Ratings(matrix, np.arange(m) * 10, np.arange(n) * 10, user_features=np.arange(m)[:, None])
+    users, items = set(range(m)), set(range(n))
+    dense = matrix.toarray()
+    while True:  # one at a time, in any order, ends at the same core
+        drop = next((("u", u) for u in users if sum(dense[u, j] > 0 for j in items) < k), None)
+        drop = drop or next((("i", j) for j in items if sum(dense[u, j] > 0 for u in users) < k), None)
+        if drop is None:
+            break
+        (users if drop[0] == "u" else items).remove(drop[1])
+    if not any(dense[u, j] for u in users for j in items):
+        with pytest.raises(ValueError, match="core is empty"):
+            k_core(ratings, k)
+        return
+    core = k_core(ratings, k)
+    np.testing.assert_array_equal(core.user_items.toarray(), dense[np.ix_(sorted(users), sorted(items))])
+    assert core.user_ids.tolist() == [10 * u for u in sorted(users)]
+    assert core.item_ids.tolist() == [10 * j for j in sorted(items)]
+    assert core.user_features.ravel().tolist() == sorted(users)
+
+
+def test_splits_hold_out_a_share_of_each_user_and_lose_nothing():
+    matrix = synthetic_ratings(100, 80, seed=1).user_items
+    train, test = split_ratings(matrix, 0.3, seed=0)
+    np.testing.assert_array_equal((train + test).toarray(), matrix.toarray())
+    assert train.multiply(test).nnz == 0
+    counts = np.diff(matrix.indptr)
+    np.testing.assert_array_equal(np.diff(test.indptr), (3 * counts) // 10)
+    again, other = split_ratings(matrix, 0.3, seed=0)[0], split_ratings(matrix, 0.3, seed=1)[0]
+    np.testing.assert_array_equal(train.toarray(), again.toarray())
+    assert (train != other).nnz > 0
+
+
+def test_every_rating_is_held_out_as_often_as_any_other():
+    matrix = sparse.csr_matrix(np.ones((400, 10)))
+    share = np.asarray(split_ratings(matrix, 0.3, seed=5)[1].mean(axis=0)).ravel()
+    np.testing.assert_allclose(share, 0.3, atol=0.1)
+
+
+def test_a_user_with_one_rating_keeps_it():
+    train, test = split_ratings(sparse.csr_matrix(np.eye(3)), 0.9)
+    assert train.nnz == 3
+    assert test.nnz == 0
+    with pytest.raises(ValueError, match="`test_size` must be above 0"):
+        split_ratings(sparse.csr_matrix(np.eye(3)), 1.0)
+
+
+def test_synthetic_ratings_have_planted_groups():
+    ratings = synthetic_ratings(600, 300, n_groups=4, ratings_per_user=40, seed=3)
+    assert ratings.user_items.shape == (600, 300)
+    assert set(np.unique(ratings.user_items.data)) == {1, 2, 3, 4, 5}
+    assert 30 < ratings.user_items.nnz / 600 < 45
+    users, items = ratings.user_features.argmax(axis=1), ratings.item_features.argmax(axis=1)
+    coo = ratings.user_items.tocoo()
+    same = users[coo.row] == items[coo.col]
+    assert coo.data[same].mean() > coo.data[~same].mean() + 0.5
+    counts = np.bincount(coo.col, minlength=300)
+    assert np.sort(counts)[-30:].sum() > 3 * np.sort(counts)[:30].sum()  # some items are popular
+    again = synthetic_ratings(600, 300, n_groups=4, ratings_per_user=40, seed=3)
+    np.testing.assert_array_equal(ratings.user_items.toarray(), again.user_items.toarray())
+    assert repr(ratings) == f"Ratings(600 users, 300 items, {coo.nnz} ratings)"
+
+
+def test_synthetic_ratings_of_the_smallest_size():
+    assert synthetic_ratings(1, 2, n_groups=1, ratings_per_user=1, noise=0).user_items.nnz == 1
+    with pytest.raises(ValueError, match="`n_users` must be"):
+        synthetic_ratings(0, 2)

@@ -1,0 +1,452 @@
+"""The contract that every model keeps: parameters, shapes, errors, files, threads, fold-in."""
+
+import faiss
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+
+import cccf_index.models
+from cccf_index import CompositionalCodes, IndexCCCF
+from cccf_index.datasets import split_ratings, synthetic_ratings
+from cccf_index.evaluation import rated_ndcg
+from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF, NotFittedError
+
+RATINGS = synthetic_ratings(300, 120, n_groups=4, ratings_per_user=40, seed=7)
+MATRIX = RATINGS.user_items
+MODELS = {
+    "MF": lambda **p: MF(**{"n_factors": 6, "max_iter": 4, "verbose": False, **p}),
+    "MF64": lambda **p: MF(**{"n_factors": 6, "max_iter": 4, "dtype": "float64", "verbose": False, **p}),
+    "BCCF": lambda **p: BCCF(**{"n_bits": 12, "max_iter": 4, "verbose": False, **p}),
+    "DCF": lambda **p: DCF(**{"n_bits": 12, "verbose": False, **p}),
+    "DCMF": lambda **p: DCMF(**{"n_bits": 12, "verbose": False, **p}),
+    "CCCF": lambda **p: CCCF(**{"n_components": 3, "n_bits": 6, "n_factors": 5, "verbose": False, **p}),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+coded_model = pytest.mark.parametrize("name", ["BCCF", "DCF", "DCMF", "CCCF"])
+
+
+def fitted(name, matrix=MATRIX, **params):
+    features = {"item_features": RATINGS.item_features[: matrix.shape[1]]} if name == "DCMF" else {}
+    return MODELS[name](**params).fit(matrix, **features)
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def model(request):
+    return fitted(request.param)
+
+
+def dense_predictions(model):
+    return model.predict(np.arange(model.n_users_)[:, None], np.arange(model.n_items_))
+
+
+def assert_equal_models(one, other):
+    np.testing.assert_array_equal(dense_predictions(one), dense_predictions(other))
+    assert [entry.objective for entry in one.history_] == [entry.objective for entry in other.history_]
+
+
+def test_fit_returns_the_model_with_the_shape_and_the_history(model):
+    assert (model.n_users_, model.n_items_) == MATRIX.shape
+    assert len(model.history_) >= 2
+    assert all(seconds >= 0 for _, seconds in model.history_)
+
+
+def test_the_objective_never_rises(model):
+    objectives = np.array([entry.objective for entry in model.history_])
+    assert (np.diff(objectives) <= 1e-5 * np.abs(objectives[:-1])).all()
+    assert objectives[-1] < objectives[0]
+
+
+def test_ratings_are_predicted_better_than_by_their_mean(model):
+    coo = MATRIX.tocoo()
+    error = model.predict(coo.row, coo.col) - coo.data
+    assert (error**2).mean() < 0.9 * coo.data.var()
+    assert dense_predictions(model).dtype in (np.float32, np.float64)
+
+
+def test_predict_broadcasts_and_keeps_the_shape(model):
+    whole = dense_predictions(model)
+    np.testing.assert_allclose(model.predict(3, [0, 5, 5]), whole[3, [0, 5, 5]], rtol=1e-5)
+    np.testing.assert_allclose(model.predict([1, 2], [4, 0]), whole[[1, 2], [4, 0]], rtol=1e-5)
+    assert model.predict(2, 3).shape == ()
+    assert model.predict([], []).shape == (0,)
+
+
+def test_predict_works_in_blocks(model, monkeypatch):
+    whole = dense_predictions(model)
+    monkeypatch.setattr(cccf_index.models.base, "PAIRS", 7)
+    np.testing.assert_allclose(dense_predictions(model), whole, rtol=1e-5)
+
+
+def test_recommend_returns_the_best_predictions_without_what_is_excluded(model):
+    users = [5, 3, 200]
+    D, I = model.recommend(users, 7, exclude=MATRIX[users])
+    scores = dense_predictions(model)[users].astype(float)
+    scores[MATRIX[users].toarray() > 0] = -np.inf
+    tolerance = 0.05 if isinstance(model, CCCF) else 1e-4  # the index rounds weights to a byte
+    for row in range(len(users)):
+        np.testing.assert_allclose(D[row], scores[row, I[row]], atol=tolerance)
+        np.testing.assert_allclose(np.sort(D[row])[::-1], D[row])
+        assert D[row, -1] >= np.sort(scores[row])[-7] - 2 * tolerance
+    assert D.dtype == np.float32
+    assert I.dtype == np.int64
+
+
+def test_recommend_pads_where_items_run_out(model):
+    D, I = model.recommend([0], model.n_items_ + 3, exclude=MATRIX[[0]])
+    left = model.n_items_ - MATRIX[[0]].nnz
+    assert (I[0, :left] >= 0).all()
+    assert (I[0, left:] == -1).all()
+    assert (D[0, left:] == np.finfo(np.float32).min).all()
+    assert set(I[0, :left]) == set(range(model.n_items_)) - set(MATRIX[[0]].indices)
+
+
+def test_recommend_takes_all_users_when_none_are_named(model):
+    D, I = model.recommend(k=2)
+    assert D.shape == I.shape == (300, 2)
+    np.testing.assert_array_equal(I[[4, 9]], model.recommend([4, 9], 2)[1])
+
+
+def test_the_index_returns_what_recommend_does(model):
+    index = model.to_index()
+    assert index.ntotal == 120
+    if isinstance(model, MF):
+        assert isinstance(index, faiss.IndexFlatIP)
+        D, _ = index.search(model.user_factors_.astype(np.float32), 5)
+        np.testing.assert_allclose(D, model.recommend(k=5)[0], rtol=1e-4)
+    else:
+        assert isinstance(index, IndexCCCF)
+        np.testing.assert_array_equal(index.search(model.user_codes_, 5)[1], model.recommend(k=5)[1])
+        assert isinstance(model.item_codes_, CompositionalCodes)
+
+
+def test_users_folded_in_are_as_good_as_trained_ones(model):
+    if isinstance(model, MF):
+        encoded = model.encode_users(MATRIX) @ model.item_factors_.T
+    else:
+        scores = model.encode_users(MATRIX).to_vectors() @ model.item_codes_.to_vectors().T
+        encoded = model._ratings_of(scores)
+    coo = MATRIX.tocoo()
+    trained = ((model.predict(coo.row, coo.col) - coo.data) ** 2).mean()
+    assert ((encoded[coo.row, coo.col] - coo.data) ** 2).mean() < 1.1 * trained
+
+
+def test_items_folded_in_are_as_good_as_trained_ones(model):
+    matrix = MATRIX.T.tocsr()
+    if isinstance(model, MF):
+        encoded = model.encode_items(matrix) @ model.user_factors_.T
+    else:
+        scores = model.encode_items(matrix).to_vectors() @ model.user_codes_.to_vectors().T
+        encoded = model._ratings_of(scores)
+    coo = matrix.tocoo()
+    trained = ((model.predict(coo.col, coo.row) - coo.data) ** 2).mean()
+    assert ((encoded[coo.row, coo.col] - coo.data) ** 2).mean() < 1.1 * trained
+
+
+def test_a_row_is_encoded_the_same_alone_and_among_others(model):
+    matrix = sparse.vstack([MATRIX[:4], sparse.csr_matrix((2, 120))]).tocsr()
+    together = model.encode_users(matrix)
+    for row in range(6):
+        alone = model.encode_users(matrix[[row]])
+        if isinstance(model, MF):
+            np.testing.assert_array_equal(alone[0], together[row])
+        else:
+            assert alone == together[[row]]
+    assert len(model.encode_users(matrix[:0])) == 0
+
+
+def test_files_keep_everything(model, tmp_path):
+    path = tmp_path / "model.cccf"
+    model.save(path)
+    again = type(model).load(path)
+    assert again.get_params() == {**model.get_params()} or isinstance(model, CCCF)
+    assert_equal_models(model, again)
+    assert again.history_ == model.history_
+    first, second = model.encode_users(MATRIX[:5]), again.encode_users(MATRIX[:5])
+    assert np.array_equal(first, second) if isinstance(model, MF) else first == second
+    assert type(cccf_index.models.load(path)) is type(model)
+
+
+def test_a_foreign_or_damaged_file_is_refused(model, tmp_path):
+    path = tmp_path / "model.cccf"
+    model.save(path)
+    wrong = DCF if not isinstance(model, DCF) else BCCF
+    with pytest.raises(ValueError, match=f"holds a model {type(model).__name__}, not {wrong.__name__}"):
+        wrong.load(path)
+    with pytest.raises(ValueError, match=r"Read it by cccf_index\.models\.load"):
+        CompositionalCodes.load(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ValueError, match="damaged"):
+        type(model).load(path)
+    path.write_bytes(bytes([*data[:200], data[200] ^ 1, *data[201:]]))
+    with pytest.raises(ValueError, match="damaged"):
+        type(model).load(path)
+
+
+@pytest.mark.parametrize("part", ["factors", "codes", "range", "users", "class", "params", "history"])
+def test_a_file_whose_parts_do_not_fit_is_refused(model, part, tmp_path):
+    from cccf_index import _container
+
+    path = tmp_path / "model.cccf"
+    model.save(path)
+    meta, arrays = _container.read_file(path, "model")
+    arrays = dict(arrays)
+    if part == "factors":
+        name = next(name for name in arrays if name.endswith(("factors_", "bits")))
+        arrays[name] = arrays[name][:-1]
+    elif part == "codes":
+        arrays.pop(next(iter(arrays)))
+    elif part == "range":
+        meta["numbers"]["rating_range_" if "rating_range_" in meta["numbers"] else "history_"] = [5, 5]
+    elif part == "users":
+        meta["numbers"]["n_users_"] += 1
+    elif part == "class":
+        meta["class"] = "Nobody"
+    elif part == "params":
+        meta["params"]["colour"] = 3
+    else:
+        del meta["numbers"]["history_"]
+    _container.write_file(path, "model", meta, [(name, array, 0) for name, array in arrays.items()])
+    with pytest.raises(ValueError, match="damaged"):
+        type(model).load(path)
+
+
+@every_model
+def test_parameters_follow_scikit_learn(name):
+    model = MODELS[name](seed=3)
+    assert model.get_params()["seed"] == 3
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(seed=4) is model
+    assert model.seed == 4
+    assert "seed=4" in repr(model)
+    with pytest.raises(ValueError, match="`colour` is no parameter"):
+        model.set_params(colour="red")
+
+
+@every_model
+def test_an_unfitted_model_says_so(name, tmp_path):
+    model = MODELS[name]()
+    for call in (
+        lambda: model.predict([0], [0]),
+        lambda: model.recommend([0]),
+        lambda: model.to_index(),
+        lambda: model.encode_users(MATRIX),
+        lambda: model.encode_items(MATRIX.T),
+        lambda: model.save(tmp_path / "model.cccf"),
+    ):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+@every_model
+def test_results_depend_on_the_seed_and_not_on_the_threads(name):
+    threads = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        one = fitted(name)
+        faiss.omp_set_num_threads(3)
+        assert_equal_models(one, fitted(name))
+        new = one.encode_users(MATRIX[:50])
+        faiss.omp_set_num_threads(1)
+        again = one.encode_users(MATRIX[:50])
+        assert np.array_equal(new, again) if isinstance(one, MF) else new == again
+    finally:
+        faiss.omp_set_num_threads(threads)
+    assert (dense_predictions(one) != dense_predictions(fitted(name, seed=1))).any()
+
+
+@every_model
+def test_formats_and_types_of_ratings_do_not_matter(name):
+    expected = fitted(name)
+    for matrix in (
+        MATRIX.tocoo(),
+        MATRIX.tocsc(),
+        sparse.csr_array(MATRIX),
+        MATRIX.astype(np.int8),
+        MATRIX.astype(np.float64),
+    ):
+        assert_equal_models(expected, fitted(name, matrix))
+    unsorted = MATRIX.copy()
+    for row in range(300):
+        part = slice(unsorted.indptr[row], unsorted.indptr[row + 1])
+        unsorted.indices[part], unsorted.data[part] = (
+            unsorted.indices[part][::-1].copy(),
+            unsorted.data[part][::-1].copy(),
+        )
+    unsorted.has_sorted_indices = False
+    before = unsorted.indices.copy()
+    assert_equal_models(expected, fitted(name, unsorted))
+    np.testing.assert_array_equal(unsorted.indices, before)
+
+
+@every_model
+def test_a_stored_zero_is_a_rating(name):
+    zeros = MATRIX.copy()
+    zeros.data = zeros.data - 1  # from 0 to 4
+    assert (zeros.data == 0).any()
+    model = fitted(name, zeros)
+    coo = zeros.tocoo()
+    assert coo.nnz == MATRIX.nnz
+    assert model.predict(coo.row, coo.col)[coo.data == 0].mean() < 2
+
+
+@every_model
+def test_rows_and_columns_without_ratings_have_finite_scores(name):
+    matrix = MATRIX.tolil()
+    matrix[[0, 50]] = 0
+    matrix[:, [3, 9]] = 0
+    model = fitted(name, matrix.tocsr())
+    assert np.isfinite(dense_predictions(model)).all()
+    D, _ = model.recommend([0, 50, 1])
+    assert np.isfinite(D).all()
+    if isinstance(model, MF):
+        assert not model.user_factors_[[0, 50]].any()
+    elif name != "DCMF":
+        signs = model.user_codes_.to_signs()[[0, 50]]
+        active = model.user_codes_.weights[[0, 50]] > 0
+        assert active.any(axis=1).all()
+        assert (np.abs(signs.sum(axis=2))[active] <= signs.shape[2] % 2).all()  # as many +1 as -1
+        empty = model.encode_users(sparse.csr_matrix((1, 120))).to_signs()
+        assert np.abs(empty.sum(axis=2)).min() <= empty.shape[2] % 2
+
+
+BAD_RATINGS = {
+    "dense": (lambda m: m.toarray(), TypeError, r"scipy\.sparse matrix"),
+    "complex": (lambda m: m.astype(complex), TypeError, "real numbers"),
+    "nan": (lambda m: _with(m, 5, np.nan), ValueError, "finite.*nan at row"),
+    "infinite": (lambda m: _with(m, 5, np.inf), ValueError, "finite.*inf at row"),
+    "all equal": (
+        lambda m: sparse.csr_matrix((np.ones_like(m.data), m.indices, m.indptr), m.shape),
+        ValueError,
+        "different ratings, got only 1.*Implicit",
+    ),
+    "empty": (lambda m: sparse.csr_matrix(m.shape), ValueError, "empty matrix"),
+    "no users": (lambda m: m[:0], ValueError, "empty matrix"),
+    "pair twice": (
+        lambda m: sparse.coo_matrix(([1.0, 5.0, 2.0], ([0, 0, 1], [2, 2, 1])), m.shape),
+        ValueError,
+        "row 0, column 2 twice",
+    ),
+}
+
+
+def _with(matrix, entry, value):
+    matrix = matrix.astype(np.float64)
+    matrix.data[entry] = value
+    return matrix
+
+
+@every_model
+@pytest.mark.parametrize("case", BAD_RATINGS)
+def test_bad_ratings_are_explained_and_lose_nothing(name, case):
+    make, error, message = BAD_RATINGS[case]
+    model = MODELS[name]()
+    features = {"item_features": RATINGS.item_features} if name == "DCMF" else {}
+    with pytest.raises(error, match=message):
+        model.fit(make(MATRIX), **features)
+    assert not hasattr(model, "history_")
+
+
+@every_model
+def test_bad_arguments_are_explained(name):
+    model = fitted(name)
+    with pytest.raises(ValueError, match=r"`users` must be from 0 to 299, got 300.*encode_users"):
+        model.predict([300], [0])
+    with pytest.raises(ValueError, match="`items` must be from 0 to 119, got -1"):
+        model.predict([0], [-1])
+    with pytest.raises(TypeError, match="`users` must be integers"):
+        model.recommend([0.5])
+    with pytest.raises(ValueError, match="1-dimensional"):
+        model.recommend(3)
+    with pytest.raises(ValueError, match="`k` must be"):
+        model.recommend([3], 0)
+    with pytest.raises(ValueError, match="one row for each of the 2 queries"):
+        model.recommend([3, 4], 5, exclude=MATRIX)
+    with pytest.raises(ValueError, match=r"`user_items` must be of shape \(n, 120\)"):
+        model.encode_users(MATRIX.T)
+    with pytest.raises(ValueError, match=r"`item_users` must be of shape \(n, 300\)"):
+        model.encode_items(MATRIX)
+    with pytest.raises(ValueError, match="nan"):
+        model.encode_users(_with(MATRIX, 0, np.nan))
+
+
+BAD_PARAMETERS = [
+    ("MF", {"n_factors": 0}, ValueError, "`n_factors`"),
+    ("MF", {"n_factors": 2.5}, TypeError, "`n_factors`"),
+    ("MF", {"regularization": -1}, ValueError, "`regularization`"),
+    ("MF", {"dtype": "float16"}, ValueError, "`dtype` must be one of 'float32', 'float64'"),
+    ("MF", {"max_iter": 0}, ValueError, "`max_iter`"),
+    ("MF", {"seed": -1}, ValueError, "`seed`"),
+    ("BCCF", {"n_bits": 0}, ValueError, "`n_bits`"),
+    ("BCCF", {"balance": np.nan}, ValueError, "`balance`"),
+    ("BCCF", {"n_rotations": -1}, ValueError, "`n_rotations`"),
+    ("DCF", {"n_bits": 513}, ValueError, "`n_bits`"),
+    ("DCF", {"n_bits": 300}, ValueError, "more users than n_bits.*alpha=0"),
+    ("DCF", {"n_bits": 120}, ValueError, "more items than n_bits.*beta=0"),
+    ("DCF", {"alpha": -0.1}, ValueError, "`alpha`"),
+    ("DCF", {"tol": "small"}, TypeError, "`tol`"),
+    ("DCF", {"max_sweeps": 0}, ValueError, "`max_sweeps`"),
+    ("DCMF", {"item_strength": -1}, ValueError, "`item_strength`"),
+    ("CCCF", {"n_components": 121}, ValueError, "`n_components`"),
+    ("CCCF", {"weights": "fixed"}, ValueError, "`weights` must be one of 'kernel'"),
+    ("CCCF", {"kernel": "gaussian"}, ValueError, "`kernel` must be one of"),
+    ("CCCF", {"distance": "l2"}, ValueError, "`distance` must be one of"),
+    ("CCCF", {"anchors": "medoids"}, ValueError, "`anchors` must be one of"),
+    ("CCCF", {"bandwidth": 0}, ValueError, "`bandwidth` must be above 0"),
+    ("CCCF", {"latents": "MF"}, TypeError, "`latents` must be an MF"),
+    ("CCCF", {"latents": MF()}, NotFittedError, "not fitted"),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "error", "message"), BAD_PARAMETERS)
+def test_bad_parameters_are_explained_when_the_model_is_fitted(name, params, error, message):
+    with pytest.raises(error, match=message):
+        fitted(name, **params)
+
+
+def test_fewer_items_than_components_are_an_error():
+    with pytest.raises(ValueError, match="at least n_components=8 items, got 5"):
+        CCCF(n_components=8, n_bits=2).fit(MATRIX[:, :5])
+
+
+@every_model
+def test_features_are_refused_or_checked(name):
+    if name != "DCMF":
+        with pytest.raises(ValueError, match=r"`item_features` must be None.*DCMF has"):
+            MODELS[name]().fit(MATRIX, item_features=RATINGS.item_features)
+        return
+    with pytest.raises(ValueError, match="needs `item_features` or `user_features`"):
+        DCMF().fit(MATRIX)
+    with pytest.raises(ValueError, match=r"`item_features` must be of shape \(120, any\)"):
+        DCMF().fit(MATRIX, item_features=RATINGS.user_features)
+    with pytest.raises(ValueError, match=r"`user_features` must be of shape \(300, any\)"):
+        DCMF().fit(MATRIX, user_features=RATINGS.item_features)
+    with pytest.raises(ValueError, match="finite"):
+        DCMF().fit(MATRIX, item_features=np.full((120, 2), np.nan))
+    with pytest.raises(TypeError, match="real numbers"):
+        DCMF().fit(MATRIX, item_features=np.full((120, 2), "drama"))
+    model = fitted("DCMF")
+    with pytest.raises(ValueError, match="fitted without any"):
+        model.encode_users(MATRIX, user_features=RATINGS.user_features)
+    with pytest.raises(ValueError, match=r"\(120, 4\)"):
+        model.encode_items(MATRIX.T, item_features=np.ones((120, 5)))
+
+
+def test_models_rank_as_published():
+    """Real values above discrete codes, those above rounded ones, and all above chance."""
+    matrix = synthetic_ratings(800, 300, n_groups=6, ratings_per_user=60, seed=2).user_items
+    train, test = split_ratings(matrix)
+    ndcg = {
+        name: rated_ndcg(model.fit(train), test)
+        for name, model in {
+            "MF": MF(24, verbose=False),
+            "DCF": DCF(48, verbose=False),
+            "BCCF": BCCF(48, verbose=False),
+            "CCCF": CCCF(6, 8, verbose=False),
+        }.items()
+    }
+    chance = rated_ndcg(np.zeros(test.nnz), test)
+    assert ndcg["MF"] > ndcg["DCF"] > ndcg["BCCF"] > chance + 0.05
+    assert ndcg["CCCF"] > ndcg["BCCF"]
