@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing, the machine, results as JSON."""
+"""What the benchmarks share: data, timing, the machine, results as JSON."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import json
 import os
 import pathlib
 import platform
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
+
+import numpy as np
+
+from cccf_index.datasets import Ratings, read_ratings
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 
@@ -47,18 +53,45 @@ def rounded(value: Any) -> Any:
         return float(f"{value:.4g}")
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
     return value
 
 
-def report(name: str, command: str, results: dict[str, Any], save: bool) -> None:
-    """Print the results as a table and, if asked, write them to ``results/<name>.json``."""
-    content = rounded({"command": command, "machine": machine(), "results": results})
-    for key, value in content["machine"].items():
+def load(folder: str, dataset: str) -> Ratings:
+    """Return the ratings of ``<folder>/<dataset>.npz``, with genres as features where ``<dataset>_genres.json`` is."""
+    path = pathlib.Path(folder) / f"{dataset}.npz"
+    if not path.is_file():
+        sys.exit(f"There is no {path}. Put arrays user, item and rating into it, or name another folder by --data.")
+    ratings = read_ratings(path)
+    genres = path.with_name(f"{dataset}_genres.json")
+    if not genres.is_file():
+        return ratings
+    of_item = {int(item): names for item, names in json.loads(genres.read_text()).items()}
+    names = sorted({name for names in of_item.values() for name in names})
+    features = np.array([[name in of_item[item] for name in names] for item in ratings.item_ids], dtype=np.float32)
+    return replace(ratings, item_features=features)
+
+
+def print_machine() -> None:
+    """Print what a reader must know to compare figures."""
+    for key, value in machine().items():
         print(f"{key:12}{value}")
-    for topic, figures in content["results"].items():
+
+
+def save(name: str, command: str, results: dict[str, Any]) -> None:
+    """Write the results to ``results/<name>.json``, with the command and the machine."""
+    RESULTS.mkdir(exist_ok=True)
+    content = rounded({"command": command, "machine": machine(), "results": results})
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def report(name: str, command: str, results: dict[str, Any], keep: bool) -> None:
+    """Print the results as a table and, if asked, write them to ``results/<name>.json``."""
+    print_machine()
+    for topic, figures in rounded(results).items():
         print(f"\n{topic}")
         for key, value in figures.items():
             print(f"  {key:60}{value:>12}")
-    if save:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+    if keep:
+        save(name, command, results)

@@ -16,21 +16,18 @@ LANES = 16  # rows of Gram matrices are padded to whole registers
 BLOCK = 8  # rows of one rank-BLOCK update: each element of a Gram matrix is loaded once for eight products
 
 
-# p^2 / 2 * 8 products; only the upper triangle is valid. Views of rows tell LLVM that no index is negative.
+# 8 * p^2 / 2 products; only the upper triangle is valid. Unsigned indices spare LLVM the check for negative ones.
 @kernel
 def add_outer(gram, block, first, sign):
     """Add ``sign * block.T @ block`` to the rows of `gram` from `first` on."""
     sign = gram.dtype.type(sign)  # float32 times an integer would be float64
-    for a in range(first, gram.shape[0]):
-        left = a // LANES * LANES
-        row = gram[a, left:]
-        b0, b1, b2, b3 = block[0, left:], block[1, left:], block[2, left:], block[3, left:]
-        b4, b5, b6, b7 = block[4, left:], block[5, left:], block[6, left:], block[7, left:]
+    p = np.uint64(gram.shape[0])
+    for a in range(np.uint64(first), p):
         x0, x1, x2, x3 = sign * block[0, a], sign * block[1, a], sign * block[2, a], sign * block[3, a]
         x4, x5, x6, x7 = sign * block[4, a], sign * block[5, a], sign * block[6, a], sign * block[7, a]
-        for b in range(row.size):
-            low = (x0 * b0[b] + x1 * b1[b]) + (x2 * b2[b] + x3 * b3[b])
-            row[b] += low + ((x4 * b4[b] + x5 * b5[b]) + (x6 * b6[b] + x7 * b7[b]))
+        for b in range(a - a % np.uint64(LANES), p):
+            low = (x0 * block[0, b] + x1 * block[1, b]) + (x2 * block[2, b] + x3 * block[3, b])
+            gram[a, b] += low + ((x4 * block[4, b] + x5 * block[5, b]) + (x6 * block[6, b] + x7 * block[7, b]))
 
 
 # p^3 / 6 products, by panels of eight rows; a pivot that is not positive makes the result False.
@@ -72,7 +69,83 @@ def add_scaled(x, y, size):
         x[b] += size * y[b]
 
 
-# ratings * p^2 / 2 + rows * p^3 / 6 products; a ridge of the size of rounding errors at least keeps systems definite.
+@kernel
+def add_ridge(gram, size, n):
+    """Add a ridge to the first n diagonal elements, and 1 to those of the padding; return the ridge.
+
+    It is at least of the size of rounding errors, which keeps the matrix positive definite in its precision.
+    """
+    largest = gram.dtype.type(0)
+    for a in range(n):
+        largest = max(largest, gram[a, a])
+    floor = 2 * gram.shape[0] * np.finfo(gram.dtype).eps * largest
+    ridge = gram.dtype.type(max(size, floor, np.finfo(gram.dtype).tiny))
+    for a in range(gram.shape[0]):
+        gram[a, a] += ridge if a < n else 1
+    return ridge
+
+
+# n * p^2 / 2 + p^3 / 6 products for n ratings: (X^T X + ridge) x = X^T targets + pull, X by blocks of rows.
+@kernel
+def solve_long_row(indices, targets, other, weight, other_weights, pull, ridge, scratch, out):
+    """Solve the least squares of a row that has many ratings; False if that overflows."""
+    r = other.shape[1]
+    p = -(-r // LANES) * LANES
+    gram = scratch[: p * p].reshape(p, p)
+    block = scratch[p * p : p * (p + BLOCK)].reshape(BLOCK, p)
+    right = scratch[p * (p + BLOCK) : p * (p + BLOCK + 1)]
+    scratch[: p * (p + BLOCK + 1)] = 0
+    right[:r] = pull
+    for t in range(indices.size):
+        row, features = block[t % BLOCK], other[indices[t]]
+        size = weight * other_weights[indices[t]]
+        for q in range(r):
+            row[q] = size * features[q]
+            right[q] += targets[t] * row[q]
+        if t % BLOCK == BLOCK - 1:
+            add_outer(gram, block, 0, 1)
+    if indices.size % BLOCK:
+        block[indices.size % BLOCK :] = 0
+        add_outer(gram, block, 0, 1)
+    add_ridge(gram, ridge, r)
+    if not solve(gram, right):
+        return False
+    out[:] = right[:r]
+    return True
+
+
+# n^2 * p / 2 + n^3 / 6 products: x = z + X^T y with z = pull / ridge and (X X^T + ridge) y = targets - X z.
+@kernel
+def solve_short_row(indices, targets, other, weight, other_weights, pull, ridge, scratch, out):
+    """Solve the least squares of a row that has fewer ratings than columns; False if that overflows."""
+    n, r = indices.size, other.shape[1]
+    width, height = -(-n // LANES) * LANES, -(-r // BLOCK) * BLOCK
+    gram = scratch[: width * width].reshape(width, width)
+    columns = scratch[width * width : width * (width + height)].reshape(height, width)  # X^T
+    right = scratch[width * (width + height) : width * (width + height + 1)]
+    scratch[: width * (width + height + 1)] = 0
+    for t in range(n):
+        features = other[indices[t]]
+        size = weight * other_weights[indices[t]]
+        for q in range(r):
+            columns[q, t] = size * features[q]
+    for q in range(0, height, BLOCK):
+        add_outer(gram, columns[q : q + BLOCK], 0, 1)
+    ridge = add_ridge(gram, ridge, n)
+    right[:n] = targets
+    for q in range(r):
+        out[q] = pull[q] / ridge
+        add_scaled(right, columns[q], -out[q])
+    if not solve(gram, right):
+        return False
+    for q in range(r):
+        row = columns[q]
+        for t in range(n):
+            out[q] += row[t] * right[t]
+    return True
+
+
+# ratings * p * min(n, p) / 2 + rows * min(n, p)^3 / 6 products, with n ratings in a row
 @kernel
 def ridge_rows(indptr, indices, targets, other, weights, other_weights, pull, ridge, out, start, stop):
     """Set each row x to the minimum of ``sum (target - score)^2 + ridge * |x|^2 - 2 * <pull, x>``.
@@ -81,38 +154,16 @@ def ridge_rows(indptr, indices, targets, other, weights, other_weights, pull, ri
     """
     r = other.shape[1]
     p = -(-r // LANES) * LANES
-    gram = np.empty((p, p), dtype=out.dtype)
-    right = np.empty(p, dtype=out.dtype)
-    block = np.zeros((BLOCK, p), dtype=out.dtype)
+    scratch = np.empty(p * (2 * p + BLOCK + 1), dtype=out.dtype)
     for row in range(start, stop):
-        gram[:] = 0
-        right[:] = 0
-        right[:r] = pull[row]
-        stored = 0
-        for entry in range(indptr[row], indptr[row + 1]):
-            j = indices[entry]
-            weight = weights[row] * other_weights[j]
-            for q in range(r):
-                block[stored, q] = weight * other[j, q]
-                right[q] += targets[entry] * block[stored, q]
-            stored += 1
-            if stored == BLOCK:
-                add_outer(gram, block, 0, 1)
-                stored = 0
-        if stored:
-            block[stored:] = 0
-            add_outer(gram, block, 0, 1)
-        largest = gram.dtype.type(0)
-        for a in range(r):
-            largest = max(largest, gram[a, a])
-        floor = max(np.finfo(gram.dtype).tiny, 2 * p * np.finfo(gram.dtype).eps * largest)
-        for a in range(r):
-            gram[a, a] += max(ridge[row], floor)
-        for a in range(r, p):
-            gram[a, a] = 1
-        if not solve(gram, right):
+        j, values = indices[indptr[row] : indptr[row + 1]], targets[indptr[row] : indptr[row + 1]]
+        x, size, term = out[row], ridge[row], pull[row]
+        if j.size < r:
+            solved = solve_short_row(j, values, other, weights[row], other_weights, term, size, scratch, x)
+        else:
+            solved = solve_long_row(j, values, other, weights[row], other_weights, term, size, scratch, x)
+        if not solved:
             return row
-        out[row] = right[:r]
     return -1
 
 

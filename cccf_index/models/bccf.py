@@ -138,7 +138,7 @@ class BCCF(CodeModel):
         ratings.users.add_scores(residual, users, items, -1)
         total = float(np.square(residual, dtype=np.float64).sum())
         for rows, factors in ((ratings.users, users), (ratings.items, items)):
-            sizes = np.square(factors, dtype=np.float64).sum(axis=1)
+            sizes = np.einsum("ij,ij->i", factors, factors)
             mean = factors.mean(axis=0, dtype=np.float64)
             total += float(rows.ridges(self.regularization * self.rating_scale_) @ sizes)
             total += self.balance * self.rating_scale_ * rows.counts.sum() * float(mean @ mean)

@@ -151,7 +151,7 @@ class MF(Recommender):
         ratings.users.add_scores(residual, users, items, -1)
         total = float(np.square(residual, dtype=np.float64).sum())
         for rows, factors in ((ratings.users, users), (ratings.items, items)):
-            total += self.regularization * float(rows.counts @ np.square(factors, dtype=np.float64).sum(axis=1))
+            total += self.regularization * float(rows.counts @ np.einsum("ij,ij->i", factors, factors))
         return total
 
     def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -1,0 +1,107 @@
+"""How well do the models rank: NDCG by both protocols, at 32, 64 and 128 bits, over random splits?
+
+    python benchmarks/bench_accuracy.py --data DIR --dataset ml-1m --save
+
+Each user's ratings are split 70 to 30. Each model's regularization is the best of a grid on a part held out of the
+first split's training data, at 64 bits; everything else is the default. MF has as many factors as the others have bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from common import load, print_machine, save
+
+from cccf_index.datasets import Ratings, split_ratings
+from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
+from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
+
+CUTS = (2, 4, 6, 8, 10)
+GRID = (0.03, 0.06, 0.09, 0.14, 0.2, 0.3)
+COMPONENTS = 8
+MODELS: dict[str, Callable[[int], Any]] = {
+    "MF": lambda bits: MF(bits),
+    "BCCF": lambda bits: BCCF(bits),
+    "DCF": lambda bits: DCF(bits),
+    "DCMF": lambda bits: DCMF(bits),
+    "CCCF, h = 1.2": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, bandwidth=1.2),
+    "CCCF, h = 0.4": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, bandwidth=0.4),
+}
+
+
+def features(name: str, ratings: Ratings) -> dict[str, Any]:
+    """Return what `fit` takes besides ratings."""
+    return {"item_features": ratings.item_features} if name == "DCMF" else {}
+
+
+def tuned(name: str, ratings: Ratings, train: Any) -> float:
+    """Return the regularization that ranks best on a part held out of the training data."""
+    inner, validation = split_ratings(train, seed=1000)
+    scores = {}
+    for regularization in GRID:
+        model = MODELS[name](64).set_params(regularization=regularization).fit(inner, **features(name, ratings))
+        scores[regularization] = rated_ndcg(model, validation)
+    return max(scores, key=lambda value: scores[value])
+
+
+def measured(name: str, bits: int, regularization: float, ratings: Ratings, seeds: list[int]) -> dict[str, Any]:
+    """Return the mean and the standard deviation over splits of both figures, and the mean seconds of training."""
+    rated, catalogue, seconds, active = [], [], [], 1.0
+    for seed in seeds:
+        train, test = split_ratings(ratings.user_items, seed=seed)
+        model = MODELS[name](bits).set_params(regularization=regularization)
+        begin = time.perf_counter()
+        model.fit(train, **features(name, ratings))
+        seconds.append(time.perf_counter() - begin)
+        rated.append(rated_ndcg(model, test, CUTS))
+        catalogue.append(catalogue_ndcg(model, test, CUTS, train=train))
+        if isinstance(model, CCCF):
+            active = 1 - (model.user_codes_.sparsity + model.item_codes_.sparsity) / 2
+    result = {"regularization": regularization, "seconds": float(np.mean(seconds)), "active components": active}
+    for key, values in (("rated", rated), ("catalogue", catalogue)):
+        result[key] = np.mean(values, axis=0).tolist()
+        result[f"{key}, standard deviation"] = np.std(values, axis=0).tolist()
+        result[f"{key}, first split"] = values[0].tolist()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", required=True, help="folder with <dataset>.npz")
+    parser.add_argument("--dataset", default="ml-1m", help="ml-1m, yelp-dfm, amazon-dfm or another name of a file")
+    parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128])
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/accuracy-<dataset>.json")
+    arguments = parser.parse_args()
+    ratings = load(arguments.data, arguments.dataset)
+    names = [name for name in arguments.models if name != "DCMF" or ratings.item_features is not None]
+    print_machine()
+    print(f"\n{arguments.dataset}: {ratings}, {arguments.splits} splits")
+    print("\n| model | bits | regularization | rated NDCG@10 | catalogue NDCG@10 | training, s |")
+    print("|---|---|---|---|---|---|")
+    results: dict[str, Any] = {"cut-offs": list(CUTS), "splits": arguments.splits}
+    for name in names:
+        regularization = tuned(name, ratings, split_ratings(ratings.user_items, seed=0)[0])
+        for bits in arguments.bits:
+            figures = measured(name, bits, regularization, ratings, list(range(arguments.splits)))
+            results[f"{name}, {bits} bits"] = figures
+            shown = [
+                f"{figures[key][-1]:.4f} ± {figures[f'{key}, standard deviation'][-1]:.4f}"
+                for key in ("rated", "catalogue")
+            ]
+            print(
+                f"| {name} | {bits} | {regularization} | {shown[0]} | {shown[1]} | {figures['seconds']:.1f} |",
+                flush=True,
+            )
+    if arguments.save:
+        command = f"python benchmarks/bench_accuracy.py --data DIR --dataset {arguments.dataset} --save"
+        save(f"accuracy-{arguments.dataset}", command, results)
+
+
+if __name__ == "__main__":
+    main()
