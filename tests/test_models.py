@@ -213,6 +213,36 @@ def test_a_file_whose_parts_do_not_fit_is_refused(model, part, tmp_path):
 
 
 @every_model
+def test_parameters_set_after_fit_wait_for_the_next_one(name, tmp_path):
+    model = fitted(name)
+    expected = model.encode_users(MATRIX[:5])
+    before = dense_predictions(model)
+    model.set_params(**{"n_factors" if name in ("MF", "MF64") else "n_bits": 9})
+    np.testing.assert_array_equal(dense_predictions(model), before)
+    model.save(tmp_path / "model")
+    for one in (model, type(model).load(tmp_path / "model")):
+        encoded = one.encode_users(MATRIX[:5])
+        assert np.array_equal(encoded, expected) if isinstance(one, MF) else encoded == expected
+    assert (dense_predictions(fitted(name, **model.get_params())) != before).any()
+
+
+@every_model
+def test_a_fit_that_fails_leaves_the_model_as_it_was(name):
+    model = fitted(name)
+    before, new = dense_predictions(model), model.encode_users(MATRIX[:5])
+    if name in ("MF", "MF64", "BCCF"):
+        matrix = MATRIX[:, :20] * 0
+    else:
+        matrix = MATRIX[:10, :20]  # so few rows cannot be decorrelated, which comes to light late
+    features = {"item_features": RATINGS.item_features[:20]} if name == "DCMF" else {}
+    with pytest.raises(ValueError, match="`user_items` must"):
+        model.fit(matrix, **features)
+    np.testing.assert_array_equal(dense_predictions(model), before)
+    again = model.encode_users(MATRIX[:5])
+    assert np.array_equal(again, new) if isinstance(model, MF) else again == new
+
+
+@every_model
 def test_parameters_follow_scikit_learn(name):
     model = MODELS[name](seed=3)
     assert model.get_params()["seed"] == 3

@@ -224,6 +224,14 @@ def test_features_are_fitted_by_ridge_regression():
     assert fit.penalty(B) == pytest.approx(penalty, rel=1e-5)
 
 
+def test_features_that_depend_on_each_other_need_a_ridge():
+    features = np.repeat(RATINGS.item_features, 2, axis=1)
+    with pytest.raises(ValueError, match="`feature_ridge` above 0"):
+        DCMF(12, feature_ridge=0, verbose=False).fit(MATRIX, item_features=features)
+    model = DCMF(12, feature_ridge=0, verbose=False).fit(MATRIX, item_features=RATINGS.item_features)
+    assert len(model.encode_items(MATRIX.T.tocsr()[:1], item_features=RATINGS.item_features[:1])) == 1
+
+
 def test_the_objective_counts_errors_surrogates_and_features():
     rng = np.random.default_rng(0)
     ratings = Observed.of(sparse.csr_array(MATRIX))

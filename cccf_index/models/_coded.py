@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,11 @@ class CodeModel(Recommender):
         return index
 
     def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self.to_index().search(self.user_codes_[users], k, exclude=exclude)
+        codes, index = vars(self).get("_indexed", (None, None))
+        if codes is not self.item_codes_:
+            index = self.to_index()
+            self._indexed = (self.item_codes_, index)  # kept, so that a call for one user is cheap
+        return index.search(self.user_codes_[users], k, exclude=exclude)
 
     def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.user_codes_[users].to_vectors(), self.item_codes_[items].to_vectors()
@@ -58,23 +63,20 @@ class CodeModel(Recommender):
         low, high = self.rating_range_
         return np.float32((high + low) / 2) + np.float32((high - low) / 2 / self.rating_scale_) * scores
 
-    def _scaled(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return ratings as scores (paper, section 3.3; the authors' code scales them to the range of a score)."""
-        low, high = self.rating_range_
-        return (values - (high + low) / 2) * (self.rating_scale_ / ((high - low) / 2))
-
-    def _set_scale(self, ratings: Observed, scale: float) -> Observed:
-        """Fix how ratings are scaled, and return them so."""
+    def _take(
+        self, ratings: Observed, scale: float, users: CompositionalCodes, items: CompositionalCodes, history: Any
+    ) -> None:
+        """Become fitted, at the end of `fit`: what fails before changes nothing."""
         self.n_users_, self.n_items_ = ratings.shape
-        self.rating_range_ = [float(ratings.values.min()), float(ratings.values.max())]
-        self.rating_scale_ = scale
-        return ratings._replace(values=self._scaled(ratings.values))
+        self.rating_range_, self.rating_scale_ = rating_range(ratings), scale
+        self.user_codes_, self.item_codes_ = users, items
+        self.history_ = history
 
     def _verify(self) -> None:
         users, items = self.user_codes_, self.item_codes_
         if (len(users), len(items)) != (self.n_users_, self.n_items_):
             raise ValueError("the codes do not fit the number of users and items")
-        if (users.n_components, users.n_bits) != (items.n_components, items.n_bits) or users.n_bits != self.n_bits:
+        if (users.n_components, users.n_bits) != (items.n_components, items.n_bits):
             raise ValueError("the codes of users and items do not fit each other")
         low, high = self.rating_range_
         if not (low < high and self.rating_scale_ > 0):
@@ -118,8 +120,8 @@ class DiscreteModel(CodeModel):
     ) -> None:
         """Learn the codes of users and items with these weights, (G, n) each."""
         users, items = weights
-        rated = sparse.csr_array((np.ones_like(ratings.values), ratings.users.indices, ratings.users.indptr))
-        rated.resize(ratings.shape)
+        pattern = (np.ones_like(ratings.values), ratings.users.indices, ratings.users.indptr)
+        rated = sparse.csr_array(pattern, shape=ratings.shape)
         # the mean over ratings of the score of two codes that agree in every bit
         scale = self.n_bits * float((users.T * (rated @ items.T)).sum(dtype=np.float64)) / len(ratings.values)
         if scale == 0:
@@ -133,13 +135,13 @@ class DiscreteModel(CodeModel):
                     f"`user_items` must have more {word} than n_bits, which is {plan.n_bits}, got {n}: so few cannot "
                     f"have decorrelated bits. Use fewer bits, or {name}=0."
                 )
-        scaled = self._set_scale(ratings, scale)
+        scaled = ratings._replace(values=scaled_ratings(ratings.values, rating_range(ratings), scale))
         sides = [
             Side(rows, side_weights, strength, fit)
             for rows, side_weights, strength, fit in zip(ratings[:2], weights, strengths, features, strict=True)
         ]
-        self.history_ = train(scaled, sides[0], sides[1], plan)
-        self.user_codes_, self.item_codes_ = (_packed(side) for side in sides)
+        history = train(scaled, sides[0], sides[1], plan)
+        self._take(ratings, scale, _packed(sides[0]), _packed(sides[1]), history)
 
     def _fold_in(
         self, matrix: sparse.csr_array, weights: NDArray[np.float32], other: CompositionalCodes, features: Any = None
@@ -148,8 +150,20 @@ class DiscreteModel(CodeModel):
         side = Side(Rows.of(matrix), weights, 0.0, features)
         fixed = Side(side.rows, np.ascontiguousarray(other.weights.T), 0.0)
         fixed.codes = np.ascontiguousarray(other.to_signs().transpose(1, 0, 2))
-        fold_in(side, fixed, self._scaled(matrix.data), self._plan(self.rating_scale_))
+        plan = replace(self._plan(self.rating_scale_), n_bits=other.n_bits)
+        fold_in(side, fixed, scaled_ratings(matrix.data, self.rating_range_, plan.scale), plan)
         return _packed(side)
+
+
+def rating_range(ratings: Observed) -> list[float]:
+    """Return the smallest and the largest rating."""
+    return [float(ratings.values.min()), float(ratings.values.max())]
+
+
+def scaled_ratings(values: NDArray[Any], limits: list[float], scale: float) -> NDArray[np.float64]:
+    """Return ratings with `limits` taken to -scale and +scale: the range of a score, as in the authors' code."""
+    low, high = limits
+    return (values - (high + low) / 2) * (scale / ((high - low) / 2))
 
 
 def check_components(n_components: Any, ratings: Observed) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,15 @@ class FeatureFit:
         self.strength = strength
         self.ridge = ridge
         self.coefficients = coefficients
-        gram = features.T @ features
-        gram = gram.toarray() if hasattr(gram, "toarray") else gram
-        self._factor = linalg.cho_factor(gram + ridge * np.eye(len(gram)))
+
+    @cached_property
+    def _factor(self) -> Any:
+        gram = self.features.T @ self.features
+        gram = gram.toarray() if sparse.issparse(gram) else gram
+        try:
+            return linalg.cho_factor(gram + self.ridge * np.eye(len(gram)))
+        except linalg.LinAlgError:
+            raise ValueError("The features depend on each other. Use a `feature_ridge` above 0.") from None
 
     def fit(self, k: int, codes: NDArray[Any]) -> None:
         """Solve for P of component k."""

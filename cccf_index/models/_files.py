@@ -70,7 +70,7 @@ def _restored(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]
     for place, array in arrays.items():
         name = place.removeprefix(prefix)
         if place.startswith(prefix) and "." not in name:
-            fitted[name] = array
+            fitted[name] = array.copy()  # kernels are compiled for arrays that can be written
     model = MODELS[meta["class"]](
         **meta["params"], **{name: part for name, part in fitted.items() if not name.endswith("_")}
     )

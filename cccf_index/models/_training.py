@@ -116,18 +116,16 @@ def train(ratings: Observed, users: Side, items: Side, plan: Plan) -> list[Itera
             side.take_signs(signs)
         else:
             side.start(signs)
-
     residual = _residual(ratings.users, ratings.values, users, items)
     history = [Iteration(_objective(residual, users, items) / plan.scale**2, time.perf_counter() - begin)]
-    progress = tqdm(total=plan.max_iter, desc="codes", disable=None if plan.verbose else True)
-    for _ in range(plan.max_iter):
-        begin = time.perf_counter()
-        _sweep(ratings, users, items, residual, _flip, plan)
-        history.append(Iteration(_objective(residual, users, items) / plan.scale**2, time.perf_counter() - begin))
-        progress.update()
-        if history[-2].objective - history[-1].objective < plan.tol * max(ratings.shape):
-            break
-    progress.close()
+    with tqdm(total=plan.max_iter, desc="codes", disable=None if plan.verbose else True) as progress:
+        for _ in range(plan.max_iter):
+            begin = time.perf_counter()
+            _sweep(ratings, users, items, residual, _flip, plan)
+            history.append(Iteration(_objective(residual, users, items) / plan.scale**2, time.perf_counter() - begin))
+            progress.update()
+            if history[-2].objective - history[-1].objective < plan.tol * max(ratings.shape):
+                break
     return history
 
 
@@ -135,7 +133,6 @@ def _relax(ratings: Observed, users: Side, items: Side, plan: Plan, rng: np.rand
     """Solve the problem with real-valued codes by alternating ridge regressions (paper, section 3.5)."""
     for side in (users, items):
         side.start(rng.standard_normal((*side.weights.shape, plan.n_bits), dtype=np.float32))
-
     residual = _residual(ratings.users, ratings.values, users, items)
     for _ in tqdm(range(plan.init_iter), desc="relaxed", disable=None if plan.verbose else True):
         _sweep(ratings, users, items, residual, _solve, plan)

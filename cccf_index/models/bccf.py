@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from cccf_index import _check
 from cccf_index.codes import MAX_BITS, CompositionalCodes
-from cccf_index.models._coded import CodeModel
+from cccf_index.models._coded import CodeModel, rating_range, scaled_ratings
 from cccf_index.models._rows import Observed, Rows
 from cccf_index.models._training import Iteration, balanced_signs
 
@@ -84,14 +84,16 @@ class BCCF(CodeModel):
         _check.number(self.balance, "balance", 0)
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
         ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
-        ratings = self._set_scale(ratings, float(n_bits))
+        scale = float(n_bits)
+        scaled = ratings._replace(values=scaled_ratings(ratings.values, rating_range(ratings), scale))
         users, items = (rng.standard_normal((n, n_bits), dtype=np.float32) for n in ratings.shape)
         users[ratings.users.counts == 0], items[ratings.items.counts == 0] = 0, 0
-        self.history_ = self._relax(ratings, users, items, max_iter)
+        history = self._relax(scaled, users, items, max_iter, scale)
         size = np.sqrt(np.linalg.norm(users) / max(np.linalg.norm(items), 1e-30))  # both sides count alike
         rotation = _rotation(np.concatenate([users / size, items * size]), n_rotations, rng)
-        self.user_factors_, self.item_factors_ = users @ rotation, items @ rotation
-        self.user_codes_, self.item_codes_ = self._signs(self.user_factors_), self._signs(self.item_factors_)
+        users, items = users @ rotation, items @ rotation
+        self._take(ratings, scale, self._signs(users), self._signs(items), history)
+        self.user_factors_, self.item_factors_ = users, items
         return self
 
     def encode_users(self, user_items: Any) -> CompositionalCodes:
@@ -105,19 +107,27 @@ class BCCF(CodeModel):
         return self._encoded(_check.ratings(item_users, "item_users", self.n_users_), self.user_factors_)
 
     def _relax(
-        self, ratings: Observed, users: NDArray[np.float32], items: NDArray[np.float32], max_iter: int
+        self, ratings: Observed, users: NDArray[np.float32], items: NDArray[np.float32], max_iter: int, scale: float
     ) -> list[Iteration]:
         values = ratings.values.astype(np.float32)
-        history = [Iteration(self._objective(ratings, values, users, items), 0.0)]
+        history = [Iteration(self._objective(ratings, values, users, items, scale), 0.0)]
         for _ in tqdm(range(max_iter), desc="BCCF", disable=None if self.verbose else True):
             begin = time.perf_counter()
-            self._solve(ratings.users, values, items, users, self.balance)
-            self._solve(ratings.items, values[ratings.order], users, items, self.balance)
-            history.append(Iteration(self._objective(ratings, values, users, items), time.perf_counter() - begin))
+            self._solve(ratings.users, values, items, users, scale, self.balance)
+            self._solve(ratings.items, values[ratings.order], users, items, scale, self.balance)
+            history.append(
+                Iteration(self._objective(ratings, values, users, items, scale), time.perf_counter() - begin)
+            )
         return history
 
     def _solve(
-        self, rows: Rows, values: NDArray[Any], other: NDArray[np.float32], out: NDArray[np.float32], balance: float
+        self,
+        rows: Rows,
+        values: NDArray[Any],
+        other: NDArray[np.float32],
+        out: NDArray[np.float32],
+        scale: float,
+        balance: float = 0.0,
     ) -> None:
         """Solve the rows of one side, the other fixed.
 
@@ -125,38 +135,42 @@ class BCCF(CodeModel):
         ``|x_i - (z_i - mean z)|^2`` for any z, and equal to it at x = z: so with the rows of before for z, each row
         may be solved alone, and the objective never rises.
         """
-        ridge, pull = rows.ridges(self.regularization * self.rating_scale_), np.zeros_like(out)
+        ridge, pull = rows.ridges(self.regularization * scale), np.zeros_like(out)
         if balance:
-            size = np.float32(balance * self.rating_scale_ * rows.counts.mean())
+            size = np.float32(balance * scale * rows.counts.mean())
             ridge += size
             np.multiply(out - out.mean(axis=0), size, out=pull)
             pull[rows.counts == 0] = 0  # rows without ratings stay 0
         rows.ridge(values, other, pull, ridge, out)
 
-    def _objective(self, ratings: Observed, values: NDArray[Any], users: NDArray[Any], items: NDArray[Any]) -> float:
+    def _objective(
+        self, ratings: Observed, values: NDArray[Any], users: NDArray[Any], items: NDArray[Any], scale: float
+    ) -> float:
         residual = values.copy()
         ratings.users.add_scores(residual, users, items, -1)
         total = float(np.square(residual, dtype=np.float64).sum())
         for rows, factors in ((ratings.users, users), (ratings.items, items)):
             sizes = np.einsum("ij,ij->i", factors, factors)
             mean = factors.mean(axis=0, dtype=np.float64)
-            total += float(rows.ridges(self.regularization * self.rating_scale_) @ sizes)
-            total += self.balance * self.rating_scale_ * rows.counts.sum() * float(mean @ mean)
-        return total / self.rating_scale_**2
+            total += float(rows.ridges(self.regularization * scale) @ sizes)
+            total += self.balance * scale * rows.counts.sum() * float(mean @ mean)
+        return total / scale**2
 
     def _encoded(self, matrix: Any, other: NDArray[np.float32]) -> CompositionalCodes:
-        factors = np.zeros((matrix.shape[0], self.n_bits), dtype=np.float32)
-        self._solve(Rows.of(matrix), self._scaled(matrix.data).astype(np.float32), other, factors, 0.0)
+        factors = np.empty((matrix.shape[0], other.shape[1]), dtype=np.float32)
+        values = scaled_ratings(matrix.data, self.rating_range_, self.rating_scale_).astype(np.float32)
+        self._solve(Rows.of(matrix), values, other, factors, self.rating_scale_)
         return self._signs(factors)
 
     def _signs(self, factors: NDArray[np.float32]) -> CompositionalCodes:
         """Return the signs of factors; those of one balanced code where they are zero, as in rows without ratings."""
-        spare = balanced_signs((1, 1, self.n_bits), np.random.default_rng(self.seed))[0]
+        spare = balanced_signs((1, 1, factors.shape[1]), np.random.default_rng(self.seed))[0]
         return CompositionalCodes.from_signs(np.where(factors == 0, spare, np.sign(factors))[:, None])
 
     def _verify(self) -> None:
         super()._verify()
-        shapes = (self.n_users_, self.n_bits), (self.n_items_, self.n_bits)
+        n_bits = self.item_codes_.n_bits
+        shapes = (self.n_users_, n_bits), (self.n_items_, n_bits)
         if (self.user_factors_.shape, self.item_factors_.shape) != shapes:
             raise ValueError("the factors do not fit the parameters")
 

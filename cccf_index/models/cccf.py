@@ -125,18 +125,11 @@ class CCCF(DiscreteModel):
         self._plan(1.0)
         ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
         n_components = check_components(self.n_components, ratings)
-        self.latents_ = self._fitted_latents(user_items, ratings.shape)
-        self.user_anchors_, self.item_anchors_ = (
-            choose_anchors(factors, self.anchors, n_components, seed)
-            for factors in (self.latents_.user_factors_, self.latents_.item_factors_)
-        )
-        self._learn(
-            ratings,
-            (
-                self._weights_of(self.latents_.user_factors_, self.user_anchors_),
-                self._weights_of(self.latents_.item_factors_, self.item_anchors_),
-            ),
-        )
+        latents = self._fitted_latents(user_items, ratings.shape)
+        factors = latents.user_factors_, latents.item_factors_
+        users, items = (choose_anchors(part, self.anchors, n_components, seed) for part in factors)
+        self._learn(ratings, (self._weights_of(factors[0], users), self._weights_of(factors[1], items)))
+        self.latents_, self.user_anchors_, self.item_anchors_ = latents, users, items
         return self
 
     def encode_users(self, user_items: Any) -> CompositionalCodes:
@@ -171,6 +164,6 @@ class CCCF(DiscreteModel):
 
     def _verify(self) -> None:
         super()._verify()
-        shape = (self.n_components, self.latents_.n_factors)
+        shape = (self.item_codes_.n_components, self.latents_.item_factors_.shape[1])
         if self.user_anchors_.shape != shape or self.item_anchors_.shape != shape:
             raise ValueError("the anchors do not fit the parameters")

@@ -33,7 +33,7 @@ class DCMF(DCF):
     user_codes_, item_codes_ : CompositionalCodes
         One component, weights 1.
     user_coefficients_, item_coefficients_ : ndarray of float32, shape (1, number of features, n_bits)
-        Of the regressions; absent for a side without features.
+        Of the regressions; those of a side without features have none.
 
     Examples
     --------
@@ -86,18 +86,14 @@ class DCMF(DCF):
         if item_features is None and user_features is None:
             raise ValueError("DCMF needs `item_features` or `user_features`. Without any, use DCF.")
         m, n = ratings.shape
-        fits: list[FeatureFit | None] = []
-        for features, size, word in ((user_features, m, "user"), (item_features, n, "item")):
-            vars(self).pop(f"{word}_coefficients_", None)
-            if features is None:
-                fits.append(None)
-                continue
-            matrix = feature_matrix(features, f"{word}_features", size)
-            coefficients = np.zeros((1, matrix.shape[1], self.n_bits), dtype=np.float32)
-            setattr(self, f"{word}_coefficients_", coefficients)
-            fits.append(self._feature_fit(word, matrix, coefficients))
+        users = self._feature_fit("user", user_features, m)
+        items = self._feature_fit("item", item_features, n)
         weights = (np.ones((1, m), dtype=np.float32), np.ones((1, n), dtype=np.float32))
-        self._learn(ratings, weights, (fits[0], fits[1]))
+        self._learn(ratings, weights, (users, items))
+        self.user_coefficients_, self.item_coefficients_ = (
+            np.zeros((1, 0, self.n_bits), dtype=np.float32) if fit is None else fit.coefficients
+            for fit in (users, items)
+        )
         return self
 
     def encode_users(self, user_items: Any, user_features: Any = None) -> CompositionalCodes:
@@ -112,25 +108,30 @@ class DCMF(DCF):
         matrix = _check.ratings(item_users, "item_users", self.n_users_)
         return self._encoded(matrix, "item", item_features, self.user_codes_)
 
-    def _feature_fit(self, word: str, features: Any, coefficients: NDArray[np.float32]) -> FeatureFit:
+    def _feature_fit(
+        self, word: str, features: Any, n: int, coefficients: NDArray[np.float32] | None = None
+    ) -> FeatureFit | None:
+        """Return the term of one side's features, with coefficients that are known or still to be learned."""
         strength = _check.number(getattr(self, f"{word}_strength"), f"{word}_strength", 0)
         ridge = _check.number(self.feature_ridge, "feature_ridge", 0)
-        return FeatureFit(features, strength * self.n_bits, ridge, coefficients)  # ratings reach n_bits
+        if features is None:
+            return None
+        matrix = feature_matrix(
+            features, f"{word}_features", n, None if coefficients is None else coefficients.shape[1]
+        )
+        if coefficients is None:
+            coefficients = np.zeros((1, matrix.shape[1], self.n_bits), dtype=np.float32)
+        return FeatureFit(matrix, strength * coefficients.shape[2], ridge, coefficients)  # ratings reach n_bits
 
     def _encoded(self, matrix: Any, word: str, features: Any, other: CompositionalCodes) -> CompositionalCodes:
-        coefficients = getattr(self, f"{word}_coefficients_", None)
-        fit = None
-        if features is not None:
-            if coefficients is None:
-                raise ValueError(f"`{word}_features` must be None: the model was fitted without any.")
-            rows = feature_matrix(features, f"{word}_features", matrix.shape[0], coefficients.shape[1])
-            fit = self._feature_fit(word, rows, coefficients.copy())
+        coefficients = getattr(self, f"{word}_coefficients_")
+        if features is not None and coefficients.shape[1] == 0:
+            raise ValueError(f"`{word}_features` must be None: the model was fitted without any.")
+        fit = self._feature_fit(word, features, matrix.shape[0], coefficients)
         return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), other, fit)
 
     def _verify(self) -> None:
         super()._verify()
-        found = [
-            vars(self)[f"{word}_coefficients_"] for word in ("user", "item") if f"{word}_coefficients_" in vars(self)
-        ]
-        if not found or any(part.ndim != 3 or part.shape[::2] != (1, self.n_bits) for part in found):
-            raise ValueError("the coefficients of the features do not fit the parameters")
+        for part in (self.user_coefficients_, self.item_coefficients_):
+            if part.ndim != 3 or part.shape[::2] != (1, self.item_codes_.n_bits):
+                raise ValueError("the coefficients of the features do not fit the codes")

@@ -179,9 +179,10 @@ class MF(Recommender):
         return D, I
 
     def _verify(self) -> None:
-        shapes = (self.n_users_, self.n_factors), (self.n_items_, self.n_factors)
-        if (self.user_factors_.shape, self.item_factors_.shape) != shapes or self.user_factors_.dtype != self.dtype:
-            raise ValueError("the factors do not fit the parameters")
+        users, items = self.user_factors_, self.item_factors_
+        width = items.shape[-1]
+        if (users.shape, items.shape) != ((self.n_users_, width), (self.n_items_, width)) or users.dtype != items.dtype:
+            raise ValueError("the factors of users and items do not fit each other")
 
 
 def _solve(rows: Rows, values: NDArray[Any], other: NDArray[Any], regularization: float, out: NDArray[Any]) -> None:
