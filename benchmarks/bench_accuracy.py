@@ -21,7 +21,7 @@ from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 
 CUTS = (2, 4, 6, 8, 10)
-GRID = (0.03, 0.05, 0.07, 0.09, 0.12, 0.2, 0.3)
+GRID = (0.03, 0.05, 0.07, 0.09, 0.12, 0.2, 0.3, 0.45, 0.7)
 COMPONENTS = 8
 MODELS: dict[str, Callable[[int], Any]] = {
     "MF": lambda bits: MF(bits),

@@ -230,10 +230,8 @@ def test_parameters_set_after_fit_wait_for_the_next_one(name, tmp_path):
 def test_a_fit_that_fails_leaves_the_model_as_it_was(name):
     model = fitted(name)
     before, new = dense_predictions(model), model.encode_users(MATRIX[:5])
-    if name in ("MF", "MF64", "BCCF"):
-        matrix = MATRIX[:, :20] * 0
-    else:
-        matrix = MATRIX[:10, :20]  # so few rows cannot be decorrelated, which comes to light late
+    few = MATRIX[:5, :20]  # so few rows cannot be decorrelated, which comes to light late
+    matrix = few * 0 if name in ("MF", "MF64", "BCCF") else few
     features = {"item_features": RATINGS.item_features[:20]} if name == "DCMF" else {}
     with pytest.raises(ValueError, match="`user_items` must"):
         model.fit(matrix, **features)
@@ -353,6 +351,11 @@ BAD_RATINGS = {
         "different ratings, got only 1.*Implicit",
     ),
     "empty": (lambda m: sparse.csr_matrix(m.shape), ValueError, "empty matrix"),
+    "ids for rows": (
+        lambda m: sparse.csr_matrix(([1.0, 2.0], ([0, 1], [5, 2**40]))),
+        ValueError,
+        r"fewer than 2\^31 rows and columns.*Number users",
+    ),
     "no users": (lambda m: m[:0], ValueError, "empty matrix"),
     "pair twice": (
         lambda m: sparse.coo_matrix(([1.0, 5.0, 2.0], ([0, 0, 1], [2, 2, 1])), m.shape),

@@ -29,7 +29,7 @@ LAYERS = [
     ["_filters", "_scan"],
     ["_items"],
     ["index"],
-    ["io", "datasets", "evaluation"],
+    ["io", "_readers", "datasets", "evaluation"],
     ["models._features", "models._rows", "models._surrogate"],
     ["models._training"],
     ["models._files"],

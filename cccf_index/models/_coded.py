@@ -84,18 +84,33 @@ class CodeModel(Recommender):
 
 
 class DiscreteModel(CodeModel):
-    """A model that `_training` trains: the parameters that DCF, DCMF and CCCF share."""
+    """A model that `_training` trains: the parameters that DCF, DCMF and CCCF share, explained by `DCF`."""
 
-    alpha: float
-    beta: float
-    regularization: float
-    initialize: bool
-    init_iter: int
-    max_iter: int
-    max_sweeps: int
-    tol: float
-    seed: int
-    verbose: bool
+    def __init__(
+        self,
+        n_bits: int = 64,
+        alpha: float = 0.01,
+        beta: float = 0.01,
+        regularization: float = 0.06,
+        initialize: bool = True,
+        init_iter: int = 5,
+        max_iter: int = 10,
+        max_sweeps: int = 10,
+        tol: float = 0.01,
+        seed: int = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.n_bits = n_bits
+        self.alpha = alpha
+        self.beta = beta
+        self.regularization = regularization
+        self.initialize = initialize
+        self.init_iter = init_iter
+        self.max_iter = max_iter
+        self.max_sweeps = max_sweeps
+        self.tol = tol
+        self.seed = seed
+        self.verbose = verbose
 
     def _plan(self, scale: float) -> Plan:
         """Check the parameters."""

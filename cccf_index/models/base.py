@@ -106,6 +106,11 @@ class Recommender(abc.ABC):
             if value is not None:
                 raise ValueError(f"`{name}` must be None, as {type(self).__name__} has no use for it. DCMF has.")
         matrix = _check.ratings(user_items, "user_items")
+        if max(matrix.shape) >= 2**31:
+            raise ValueError(
+                f"`user_items` must have fewer than 2^31 rows and columns, got shape {matrix.shape}. "
+                "Number users and items from 0, as `cccf_index.datasets.read_ratings` does."
+            )
         if matrix.nnz == 0:
             raise ValueError(f"`user_items` must hold ratings, got an empty matrix of shape {matrix.shape}.")
         if matrix.data.min() == matrix.data.max():
@@ -157,7 +162,8 @@ class Recommender(abc.ABC):
         Returns
         -------
         D : ndarray of float32, shape (n, k)
-            Predicted ratings, best first; -FLT_MAX where there are no more items.
+            Predicted ratings, best first; -FLT_MAX where there are no more items. Codes are ranked by their index,
+            whose weights are rounded.
         I : ndarray of int64, shape (n, k)
             Items; -1 where there are no more.
         """

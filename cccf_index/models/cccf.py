@@ -92,8 +92,10 @@ class CCCF(DiscreteModel):
         seed: int = 0,
         verbose: bool = True,
     ) -> None:
+        super().__init__(
+            n_bits, alpha, beta, regularization, initialize, init_iter, max_iter, max_sweeps, tol, seed, verbose
+        )
         self.n_components = n_components
-        self.n_bits = n_bits
         self.weights = weights
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -102,16 +104,6 @@ class CCCF(DiscreteModel):
         self.normalize = normalize
         self.latents = latents
         self.n_factors = n_factors
-        self.alpha = alpha
-        self.beta = beta
-        self.regularization = regularization
-        self.initialize = initialize
-        self.init_iter = init_iter
-        self.max_iter = max_iter
-        self.max_sweeps = max_sweeps
-        self.tol = tol
-        self.seed = seed
-        self.verbose = verbose
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> CCCF:
         """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""

@@ -55,32 +55,6 @@ class DCF(DiscreteModel):
     CompositionalCodes(n=100, n_components=1, n_bits=16, sparsity=0.00)
     """
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        alpha: float = 0.01,
-        beta: float = 0.01,
-        regularization: float = 0.06,
-        initialize: bool = True,
-        init_iter: int = 5,
-        max_iter: int = 10,
-        max_sweeps: int = 10,
-        tol: float = 0.01,
-        seed: int = 0,
-        verbose: bool = True,
-    ) -> None:
-        self.n_bits = n_bits
-        self.alpha = alpha
-        self.beta = beta
-        self.regularization = regularization
-        self.initialize = initialize
-        self.init_iter = init_iter
-        self.max_iter = max_iter
-        self.max_sweeps = max_sweeps
-        self.tol = tol
-        self.seed = seed
-        self.verbose = verbose
-
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> DCF:
         """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
         ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
