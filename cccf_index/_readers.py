@@ -7,6 +7,7 @@ import gzip
 import io
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
@@ -50,6 +51,14 @@ def read_npz(path: str) -> Triples:
 
 
 def read_text(path: str, sep: str | None, columns: Sequence[int | str] | None) -> Triples:
+    """Read delimited text; see `datasets.read_ratings`."""
+    try:
+        return _read_text(path, sep, columns)
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is not UTF-8 text, plain or gzipped: {error}. Convert it first.") from error
+
+
+def _read_text(path: str, sep: str | None, columns: Sequence[int | str] | None) -> Triples:
     """Read integers fast; a file with other ids, or with a line that is wrong, is read again line by line."""
     with _open(path) as file:
         places, header = _layout(file, path, sep, columns)
@@ -81,8 +90,8 @@ def read_text(path: str, sep: str | None, columns: Sequence[int | str] | None) -
 
 def _open(path: str) -> TextIO:
     if path.endswith(".gz"):
-        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", errors="replace", newline=None)
-    return open(path, encoding="utf-8-sig", errors="replace")
+        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline=None)
+    return open(path, encoding="utf-8-sig")
 
 
 def _fields(file: TextIO, sep: str | None) -> Iterator[list[str]]:

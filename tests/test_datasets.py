@@ -104,6 +104,18 @@ def test_a_file_without_ratings_is_an_error(tmp_path, text):
         read_ratings(path)
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_bytes("1,2,3\nJos\xe9,2,3\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"ratings\.csv is not UTF-8 text"):
+        read_ratings(path)
+    packed = tmp_path / "ratings.csv.gz"
+    for data in (b"1,2,3\n", gzip.compress(b"1,2,3\n" * 1000)[:-12]):
+        packed.write_bytes(data)
+        with pytest.raises(ValueError, match=r"ratings\.csv\.gz is not UTF-8 text, plain or gzipped"):
+            read_ratings(packed)
+
+
 def test_wrong_arguments_are_explained(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("a,b,c\n1,2,3\n")

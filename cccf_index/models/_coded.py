@@ -28,6 +28,8 @@ class CodeModel(Recommender):
     rating_range_ : list of two float
         The smallest and the largest rating of the training data.
     rating_scale_ : float
+    history_ : list of Iteration
+        The objectives are those of ratings scaled to between -1 and +1, so that they compare whatever the bits.
     """
 
     user_codes_: CompositionalCodes
