@@ -188,15 +188,16 @@ def ratings(matrix: Any, name: str, n_columns: int | None = None) -> sparse.csr_
     `n_columns` is how many columns the matrix must have, if that is known.
     """
     if not sparse.issparse(matrix):
+        advice = "its `user_items`" if hasattr(matrix, "user_items") else "`scipy.sparse.csr_matrix(...)` of it"
         raise TypeError(
-            f"`{name}` must be a scipy.sparse matrix of ratings, got {type(matrix).__name__}. "
-            "Pass `scipy.sparse.csr_matrix(...)` of it."
+            f"`{name}` must be a scipy.sparse matrix of ratings, got {type(matrix).__name__}. Pass {advice}."
         )
     if matrix.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must hold real numbers, got dtype {matrix.dtype}.")
     if matrix.ndim != 2 or (n_columns is not None and matrix.shape[1] != n_columns):
         wanted = "2-dimensional" if n_columns is None else f"of shape (n, {n_columns})"
-        raise ValueError(f"`{name}` must be {wanted}, got shape {matrix.shape}.")
+        advice = " Is it transposed?" if matrix.ndim == 2 and matrix.shape[0] == n_columns else ""
+        raise ValueError(f"`{name}` must be {wanted}, got shape {matrix.shape}.{advice}")
     if matrix.format == "coo":  # scipy would add up what is given twice
         order = np.lexsort((matrix.col, matrix.row))
         starts = np.concatenate([[0], np.cumsum(np.bincount(matrix.row, minlength=matrix.shape[0]))])

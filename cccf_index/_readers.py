@@ -50,18 +50,21 @@ def read_npz(path: str) -> Triples:
     return users, items, values.astype(np.float32)
 
 
-def read_text(path: str, sep: str | None, columns: Sequence[int | str] | None) -> Triples:
+def read_text(path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool) -> Triples:
     """Read delimited text; see `datasets.read_ratings`."""
     try:
-        return _read_text(path, sep, columns)
+        return _read_text(path, sep, columns, as_text)
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is not UTF-8 text, plain or gzipped: {error}. Convert it first.") from error
 
 
-def _read_text(path: str, sep: str | None, columns: Sequence[int | str] | None) -> Triples:
+def _read_text(path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool) -> Triples:
     """Read integers fast; a file with other ids, or with a line that is wrong, is read again line by line."""
     with _open(path) as file:
         places, header = _layout(file, path, sep, columns)
+    if as_text:
+        with _open(path) as file:
+            return _read_lines(file, path, sep, places, header, as_text)
     with _open(path) as file:
         # numpy splits at one character only
         lines: Any = (line.replace(sep, "\t") for line in file) if sep == "::" else file
@@ -85,7 +88,7 @@ def _read_text(path: str, sep: str | None, columns: Sequence[int | str] | None) 
         except (ValueError, TypeError, OverflowError):
             pass
     with _open(path) as file:
-        return _read_lines(file, path, sep, places, header)
+        return _read_lines(file, path, sep, places, header, as_text)
 
 
 def _open(path: str) -> TextIO:
@@ -102,7 +105,8 @@ def _fields(file: TextIO, sep: str | None) -> Iterator[list[str]]:
 
 def _layout(file: TextIO, path: str, sep: str | None, columns: Any) -> tuple[list[int], int]:
     """Return the places of user, item and rating, and how many lines are header."""
-    first = next(_fields(file, sep), [])
+    lines = _fields(file, sep)
+    first, second = next(lines, []), next(lines, [])
     names = [name.strip() for name in first]
     wanted = [0, 1, 2] if columns is None else list(columns)
     if columns is None and len(first) == 2:
@@ -120,7 +124,13 @@ def _layout(file: TextIO, path: str, sep: str | None, columns: Any) -> tuple[lis
             places.append(_check.integer(column, "columns", 0))
     if by_name:
         return places, 1
-    header = len(places) == 3 and places[2] < len(names) and not _is_number(names[places[2]])
+    if len(places) == 3:
+        header = places[2] < len(names) and names[places[2]][:1] not in set("0123456789+-.")
+    else:
+        both = [
+            (first[place].strip(), second[place].strip()) for place in places if place < min(len(first), len(second))
+        ]
+        header = any(below.isdecimal() for _, below in both) and not any(above.isdecimal() for above, _ in both)
     return places, int(header)
 
 
@@ -132,7 +142,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _read_lines(file: TextIO, path: str, sep: str | None, places: list[int], header: int) -> Triples:
+def _read_lines(file: TextIO, path: str, sep: str | None, places: list[int], header: int, as_text: bool) -> Triples:
     """Read a file whose ids are not all integers, or say which line is wrong."""
     users, items, values = [], [], []
     rows = _fields(file, sep)
@@ -144,18 +154,22 @@ def _read_lines(file: TextIO, path: str, sep: str | None, places: list[int], hea
             shown = "white space" if sep is None else repr(sep)
             raise ValueError(
                 f"{path}, line {line}: expected at least {max(places) + 1} fields separated by {shown}, "
-                f"got {len(fields)}: {(sep or ' ').join(fields)[:80]!r}. Pass `sep=` if it is another."
+                f"got {len(fields)}: {(sep or ' ').join(fields)[:80]!r}. Pass `sep=` or `columns=` if they are others."
             )
         rating = fields[places[2]].strip() if len(places) == 3 else "1"
         if not _is_number(rating) or not np.isfinite(float(rating)):
-            raise ValueError(f"{path}, line {line}: expected a number for a rating, got {rating!r}.")
+            raise ValueError(
+                f"{path}, line {line}: expected a number for a rating, got {rating!r}. "
+                "Pass `columns=` if it stands elsewhere."
+            )
         user, item = fields[places[0]].strip(), fields[places[1]].strip()
         if not user or not item:
             raise ValueError(f"{path}, line {line}: expected ids of a user and an item, got {user!r} and {item!r}.")
         users.append(user)
         items.append(item)
         values.append(float(rating))
-    return _ids(users), _ids(items), np.array(values, dtype=np.float32)
+    ids = [np.array(part, dtype=str) if as_text else _ids(part) for part in (users, items)]
+    return ids[0], ids[1], np.array(values, dtype=np.float32)
 
 
 def _ids(texts: list[str]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cccf_index import _check, _readers
@@ -16,17 +16,16 @@ from cccf_index import _check, _readers
 SEPARATORS = {".dat": "::", ".csv": ",", ".tsv": "\t"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ratings:
-    """A matrix of ratings, and what its rows and columns stand for.
+    """A matrix of ratings, and what its rows and columns stand for; frozen, see `dataclasses.replace`.
 
     Parameters
     ----------
     user_items : scipy.sparse.csr_matrix of float32, shape (n_users, n_items)
         A stored zero is a rating of zero.
     user_ids, item_ids : ndarray, shapes (n_users,) and (n_items,)
-        The ids that the file has for rows and columns, ascending: ``user_ids[row]`` is the user of a row, and
-        ``numpy.searchsorted(user_ids, id)`` the row of a user.
+        What your data calls the users of the rows and the items of the columns; each once.
     user_features, item_features : ndarray of float32, shapes (n_users, any) and (n_items, any), optional
         Side features.
     """
@@ -36,6 +35,26 @@ class Ratings:
     item_ids: NDArray[Any]
     user_features: NDArray[np.float32] | None = None
     item_features: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        if not sparse.issparse(self.user_items):
+            raise TypeError(f"`user_items` must be a scipy.sparse matrix, got {type(self.user_items).__name__}.")
+        for axis, word in enumerate(("user", "item")):
+            n = self.user_items.shape[axis]
+            ids, features = np.asarray(getattr(self, f"{word}_ids")), getattr(self, f"{word}_features")
+            if ids.shape != (n,) or len(np.unique(ids)) != n:
+                raise ValueError(f"`{word}_ids` must be {n} different ids, got {ids.dtype} of shape {ids.shape}.")
+            object.__setattr__(self, f"{word}_ids", ids)
+            if features is not None and (np.ndim(features) != 2 or features.shape[0] != n):
+                raise ValueError(f"`{word}_features` must be of shape ({n}, any), got {np.shape(features)}.")
+
+    def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
+        """Return the rows of users by their ids; an id that is not there is a ValueError."""
+        return _places(self.user_ids, ids, "user")
+
+    def item_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
+        """Return the columns of items by their ids, which are the rows of items in models and indexes."""
+        return _places(self.item_ids, ids, "item")
 
     def __repr__(self) -> str:
         m, n = self.user_items.shape
@@ -48,29 +67,48 @@ def read_ratings(
     sep: str | None = None,
     columns: Sequence[int | str] | None = None,
     duplicates: str = "error",
+    ids: str = "auto",
 ) -> Ratings:
-    """Read ratings from a file: MovieLens ``.dat`` and ``.csv``, other delimited text, or ``.npz``.
+    r"""Read ratings from a file: MovieLens ``.dat`` and ``.csv``, other delimited text, or ``.npz``.
 
     Parameters
     ----------
     path : str or path-like
         A ``.npz`` holds arrays ``user``, ``item`` and ``rating``, or a matrix of `scipy.sparse.save_npz`. Anything else
-        is UTF-8 text, one rating a line, also gzipped (``.gz``). A first line whose rating is no number is a header.
+        is UTF-8 text, one rating a line, also gzipped (``.gz``). A first line whose rating begins like no number is a
+        header; without a column of ratings, one whose ids are no integers while those of the second line are.
     sep : str, optional
         What separates columns. None takes ``::`` for ``.dat``, a comma for ``.csv``, a tab for ``.tsv``, and
         white space for anything else. Fields may stand in double quotes, except with ``::`` or white space.
     columns : sequence of 2 or 3 int or str, optional
         Where user, item and rating stand: places from 0, or names in the header. Two columns are implicit feedback, a
-        rating of 1 each. None takes the first three.
+        rating of 1 each. None takes the first three, or two where there are no more.
     duplicates : {"error", "last", "mean"}
         What to do when a user rated an item more than once.
+    ids : {"auto", "str"}
+        "str" keeps ids of text files as they are written; "auto" makes integers of them where all are such, so that
+        007 and 7 are one.
 
     Returns
     -------
     Ratings
-        Ids are integers where all of them are, otherwise strings.
+        Users and items in the order of their ids.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from cccf_index.datasets import read_ratings
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "ratings.csv")
+    ...     _ = path.write_text("user,item,rating\nann,17,5\nbob,17,2\nbob,4,3\n")
+    ...     ratings = read_ratings(path)
+    >>> ratings
+    Ratings(2 users, 2 items, 3 ratings)
+    >>> ratings.user_rows(["bob"]), ratings.item_ids
+    (array([1]), array([ 4, 17]))
     """
     _check.choice(duplicates, "duplicates", ("error", "last", "mean"))
+    _check.choice(ids, "ids", ("auto", "str"))
     name = os.fspath(path)
     if name.endswith(".npz"):
         if sep is not None or columns is not None:
@@ -81,7 +119,7 @@ def read_ratings(
         separator = SEPARATORS.get(os.path.splitext(base)[1].lower()) if sep is None else sep
         if separator == "":
             raise ValueError("`sep` must be a string of at least one character, or None, got ''.")
-        users, items, values = _readers.read_text(name, separator, columns)
+        users, items, values = _readers.read_text(name, separator, columns, ids == "str")
     if len(users) == 0:
         raise ValueError(f"{name} holds no ratings.")
     return _numbered(users, items, values, name, duplicates)
@@ -93,7 +131,11 @@ def k_core(ratings: Ratings, k: int = 10) -> Ratings:
     Rows and columns are numbered anew; `user_ids` and `item_ids` go with them.
     """
     k = _check.integer(k, "k", 0)
-    matrix = ratings.user_items
+    if not isinstance(ratings, Ratings):
+        raise TypeError(
+            f"`ratings` must be Ratings, got {type(ratings).__name__}. Pass `Ratings(matrix, rows, columns)`."
+        )
+    matrix = ratings.user_items.tocsr()
     users, items = np.arange(matrix.shape[0]), np.arange(matrix.shape[1])
     while True:
         user_ok = np.diff(matrix.indptr) >= k
@@ -202,6 +244,16 @@ def synthetic_ratings(
         np.eye(n_groups, dtype=np.float32)[user_groups],
         np.eye(n_groups, dtype=np.float32)[item_groups],
     )
+
+
+def _places(known: NDArray[Any], ids: ArrayLike, word: str) -> NDArray[np.int64]:
+    wanted = np.asarray(ids)
+    order = np.argsort(known, kind="stable")
+    places = order[np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)]
+    missing = np.asarray(known[places] != wanted)
+    if missing.any():
+        raise ValueError(f"`ids` must be ids of {word}s in these ratings, got {wanted[missing].flat[0]!r}.")
+    return places
 
 
 def _numbered(

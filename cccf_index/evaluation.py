@@ -48,6 +48,7 @@ def rated_ndcg(scores: Any, test: Any, k: int | Sequence[int] = 10) -> Any:
     matrix = _check.ratings(test, "test")
     users = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     if hasattr(scores, "predict"):
+        _check_shape(scores, matrix.shape)
         scores = scores.predict(users, matrix.indices)
     values = np.asarray(scores, dtype=np.float64)
     if values.shape != (matrix.nnz,):
@@ -124,6 +125,16 @@ def recall(
     return _mean_share(found, np.broadcast_to(counts, found.shape), k)
 
 
+def _check_shape(model: Any, shape: tuple[int, int]) -> None:
+    """Refuse ratings whose rows and columns are not the model's users and items."""
+    known = (getattr(model, "n_users_", shape[0]), getattr(model, "n_items_", shape[1]))
+    if known != shape:
+        raise ValueError(
+            f"The ratings must be of the model's {known[0]} users and {known[1]} items, got shape {shape}. "
+            "Pass the whole matrix, with rows left empty."
+        )
+
+
 def _cuts(k: int | Sequence[int]) -> list[int]:
     values = k if isinstance(k, (Sequence, np.ndarray)) else [k]
     if len(values) == 0:
@@ -149,7 +160,9 @@ def _mean_share(found: NDArray[np.float64], best: NDArray[np.float64], k: Any) -
     """Return the mean over users of found / best, (cut-offs,), or a float for one cut-off."""
     some = best[0] > 0
     if not some.any():
-        raise ValueError("There is nothing to find: no user has a relevant held-out item.")
+        raise ValueError(
+            "There is nothing to find: no user has a held-out item that is relevant, or `threshold` is too high."
+        )
     result = (found[:, some] / best[:, some]).mean(axis=1)
     return result if isinstance(k, (Sequence, np.ndarray)) else float(result[0])
 
@@ -182,6 +195,8 @@ def _hits(ranking: Any, relevant: Any, k: Any, train: Any) -> tuple[NDArray[np.b
         ids, counts = relevant[rows, places], (relevant != -1).sum(axis=1)
     users = np.flatnonzero(counts)
     if hasattr(ranking, "recommend"):
+        if sparse.issparse(relevant):
+            _check_shape(ranking, relevant.shape)
         exclude = None if train is None else _check.pairs(train, "train", len(counts))
         items = np.empty((len(users), depth), dtype=np.int64)
         for start in range(0, len(users), USERS):

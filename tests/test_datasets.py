@@ -63,6 +63,55 @@ def test_two_columns_are_implicit_feedback(tmp_path):
     assert triples(read_ratings(path, columns=[0, 1])) == {(10, 7): 1.0, (2, 3): 1.0}
 
 
+def test_a_header_is_told_from_a_first_line_that_is_wrong(tmp_path):
+    path = tmp_path / "seen.csv"
+    path.write_text("userId,movieId\n10,7\n2,3\n")
+    for columns in (None, [0, 1], ["userId", "movieId"]):
+        assert triples(read_ratings(path, columns=columns)) == {(10, 7): 1.0, (2, 3): 1.0}
+    path.write_text("ann,x\nbob,y\n")  # no way to tell: two users
+    assert triples(read_ratings(path)) == {("ann", "x"): 1.0, ("bob", "y"): 1.0}
+    path.write_text("u1,i1,4.O\nu1,i2,3\n")
+    with pytest.raises(ValueError, match=r"line 1: expected a number for a rating, got '4\.O'"):
+        read_ratings(path)
+
+
+def test_ids_are_kept_as_they_are_written_when_asked(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("007,1,5\n7,01,3\n")
+    assert triples(read_ratings(path, ids="str")) == {("007", "1"): 5.0, ("7", "01"): 3.0}
+    with pytest.raises(ValueError, match="user 7 and item 1 more than once"):
+        read_ratings(path)
+    with pytest.raises(ValueError, match="`ids` must be one of"):
+        read_ratings(path, ids="int")
+
+
+def test_rows_are_found_by_ids():
+    ratings = Ratings(sparse.csr_matrix(np.eye(3)), np.array([30, 10, 20]), np.array(["b", "c", "a"]))
+    assert ratings.user_rows([10, 30, 10]).tolist() == [1, 0, 1]
+    assert ratings.item_rows("a") == 2
+    for ids in (15, [10, 99]):
+        with pytest.raises(ValueError, match="ids of users in these ratings, got"):
+            ratings.user_rows(ids)
+    with pytest.raises(ValueError, match=r"got .*'zebra'"):
+        ratings.item_rows(["a", "zebra"])
+
+
+def test_ratings_that_do_not_fit_their_ids_are_refused():
+    matrix = sparse.csr_matrix(np.eye(2, 3))
+    for arguments in (
+        (matrix, [0, 1, 2], [0, 1]),
+        (matrix, [0, 0], [0, 1, 2]),
+        (matrix, [0, 1], [0, 1, 2], np.ones((3, 1))),
+        (matrix, [0, 1], [0, 1, 2], None, np.ones(3)),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            Ratings(*arguments)
+    with pytest.raises(TypeError, match=r"scipy\.sparse"):
+        Ratings(np.eye(2), [0, 1], [0, 1])
+    with pytest.raises(TypeError, match="`ratings` must be Ratings, got csr_matrix"):
+        k_core(matrix)
+
+
 def test_a_zero_rating_is_a_rating(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("1,1,0\n1,2,5\n")

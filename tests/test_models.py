@@ -9,7 +9,7 @@ from sklearn.base import clone
 import cccf_index.models
 from cccf_index import CompositionalCodes, IndexCCCF
 from cccf_index.datasets import split_ratings, synthetic_ratings
-from cccf_index.evaluation import rated_ndcg
+from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF, NotFittedError
 
 RATINGS = synthetic_ratings(300, 120, n_groups=4, ratings_per_user=40, seed=7)
@@ -116,7 +116,10 @@ def test_the_index_returns_what_recommend_does(model):
         np.testing.assert_allclose(D, model.recommend(k=5)[0], rtol=1e-4)
     else:
         assert isinstance(index, IndexCCCF)
-        np.testing.assert_array_equal(index.search(model.user_codes_, 5)[1], model.recommend(k=5)[1])
+        D, I = index.search(model.user_codes_, 200)
+        expected = model.recommend(k=200)
+        np.testing.assert_array_equal(I, expected[1])
+        np.testing.assert_array_equal(model.to_ratings(D), expected[0])  # padding included
         assert isinstance(model.item_codes_, CompositionalCodes)
 
 
@@ -125,7 +128,7 @@ def test_users_folded_in_are_as_good_as_trained_ones(model):
         encoded = model.encode_users(MATRIX) @ model.item_factors_.T
     else:
         scores = model.encode_users(MATRIX).to_vectors() @ model.item_codes_.to_vectors().T
-        encoded = model._ratings_of(scores)
+        encoded = model.to_ratings(scores)
     coo = MATRIX.tocoo()
     trained = ((model.predict(coo.row, coo.col) - coo.data) ** 2).mean()
     assert ((encoded[coo.row, coo.col] - coo.data) ** 2).mean() < 1.1 * trained
@@ -137,7 +140,7 @@ def test_items_folded_in_are_as_good_as_trained_ones(model):
         encoded = model.encode_items(matrix) @ model.user_factors_.T
     else:
         scores = model.encode_items(matrix).to_vectors() @ model.user_codes_.to_vectors().T
-        encoded = model._ratings_of(scores)
+        encoded = model.to_ratings(scores)
     coo = matrix.tocoo()
     trained = ((model.predict(coo.col, coo.row) - coo.data) ** 2).mean()
     assert ((encoded[coo.row, coo.col] - coo.data) ** 2).mean() < 1.1 * trained
@@ -385,9 +388,9 @@ def test_bad_ratings_are_explained_and_lose_nothing(name, case):
 @every_model
 def test_bad_arguments_are_explained(name):
     model = fitted(name)
-    with pytest.raises(ValueError, match=r"`users` must be from 0 to 299, got 300.*encode_users"):
+    with pytest.raises(ValueError, match=r"`users` must be rows from 0 to 299, got 300.*encode_users"):
         model.predict([300], [0])
-    with pytest.raises(ValueError, match="`items` must be from 0 to 119, got -1"):
+    with pytest.raises(ValueError, match="`items` must be rows from 0 to 119, got -1"):
         model.predict([0], [-1])
     with pytest.raises(TypeError, match="`users` must be integers"):
         model.recommend([0.5])
@@ -397,8 +400,16 @@ def test_bad_arguments_are_explained(name):
         model.recommend([3], 0)
     with pytest.raises(ValueError, match="one row for each of the 2 queries"):
         model.recommend([3, 4], 5, exclude=MATRIX)
-    with pytest.raises(ValueError, match=r"`user_items` must be of shape \(n, 120\)"):
+    with pytest.raises(ValueError, match="`exclude` must have a column for each of 120 items"):
+        model.recommend([3], 5, exclude=MATRIX[[3], :50])
+    with pytest.raises(ValueError, match=r"`user_items` must be of shape \(n, 120\).*transposed"):
         model.encode_users(MATRIX.T)
+    with pytest.raises(TypeError, match="Pass its `user_items`"):
+        model.fit(RATINGS)
+    with pytest.raises(ValueError, match="the model's 300 users and 120 items, got shape"):
+        rated_ndcg(model, MATRIX.T)
+    with pytest.raises(ValueError, match="the model's 300 users and 120 items, got shape"):
+        catalogue_ndcg(model, MATRIX[:5])
     with pytest.raises(ValueError, match=r"`item_users` must be of shape \(n, 300\)"):
         model.encode_items(MATRIX)
     with pytest.raises(ValueError, match="nan"):
@@ -428,8 +439,9 @@ BAD_PARAMETERS = [
     ("CCCF", {"distance": "l2"}, ValueError, "`distance` must be one of"),
     ("CCCF", {"anchors": "medoids"}, ValueError, "`anchors` must be one of"),
     ("CCCF", {"bandwidth": 0}, ValueError, "`bandwidth` must be above 0"),
-    ("CCCF", {"latents": "MF"}, TypeError, "`latents` must be an MF"),
-    ("CCCF", {"latents": MF()}, NotFittedError, "not fitted"),
+    ("CCCF", {"latents": "MF"}, TypeError, r"`latents` must be an MF.*MF\.from_factors"),
+    ("DCF", {"n_bits": 0}, ValueError, "`n_bits`"),
+    ("DCMF", {"n_bits": "32"}, TypeError, "`n_bits`"),
 ]
 
 
@@ -456,8 +468,10 @@ def test_features_are_refused_or_checked(name):
         DCMF().fit(MATRIX, item_features=RATINGS.user_features)
     with pytest.raises(ValueError, match=r"`user_features` must be of shape \(300, any\)"):
         DCMF().fit(MATRIX, user_features=RATINGS.item_features)
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="finite, got nan"):
         DCMF().fit(MATRIX, item_features=np.full((120, 2), np.nan))
+    with pytest.raises(ValueError, match="at least one column"):
+        DCMF().fit(MATRIX, item_features=np.empty((120, 0)))
     with pytest.raises(TypeError, match="real numbers"):
         DCMF().fit(MATRIX, item_features=np.full((120, 2), "drama"))
     model = fitted("DCMF")

@@ -21,6 +21,8 @@ from cccf_index.models.base import Recommender
 class CodeModel(Recommender):
     """A model that represents users and items by compositional codes.
 
+    Users and items without ratings get balanced codes, whose scores are finite but mean nothing.
+
     Attributes
     ----------
     user_codes_, item_codes_ : CompositionalCodes
@@ -39,7 +41,9 @@ class CodeModel(Recommender):
     n_bits: int
 
     def to_index(self, scale: int | str | None = "auto") -> IndexCCCF:
-        """Return an index of the items, row after row; search it with ``user_codes_``.
+        """Return an index of the items, row after row; search it with ``user_codes_`` or with `encode_users`.
+
+        Its scores are those of the codes: `to_ratings` makes ratings of them, which does not change their order.
 
         Parameters
         ----------
@@ -61,9 +65,12 @@ class CodeModel(Recommender):
     def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.user_codes_[users].to_vectors(), self.item_codes_[items].to_vectors()
 
-    def _ratings_of(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Return the ratings that scores of `to_index()` stand for; what pads a result (-FLT_MAX) stays."""
         low, high = self.rating_range_
-        return np.float32((high + low) / 2) + np.float32((high - low) / 2 / self.rating_scale_) * scores
+        size = np.float32((high - low) / 2 / self.rating_scale_)
+        padding = scores == np.finfo(np.float32).min
+        return np.where(padding, scores, np.float32((high + low) / 2) + size * np.where(padding, 0, scores))
 
     def _take(
         self, ratings: Observed, scale: float, users: CompositionalCodes, items: CompositionalCodes, history: Any
@@ -136,14 +143,15 @@ class DiscreteModel(CodeModel):
         features: tuple[FeatureFit | None, FeatureFit | None] = (None, None),
     ) -> None:
         """Learn the codes of users and items with these weights, (G, n) each."""
+        plan = self._plan(1.0)
         users, items = weights
         pattern = (np.ones_like(ratings.values), ratings.users.indices, ratings.users.indptr)
         rated = sparse.csr_array(pattern, shape=ratings.shape)
         # the mean over ratings of the score of two codes that agree in every bit
-        scale = self.n_bits * float((users.T * (rated @ items.T)).sum(dtype=np.float64)) / len(ratings.values)
+        scale = plan.n_bits * float((users.T * (rated @ items.T)).sum(dtype=np.float64)) / len(ratings.values)
         if scale == 0:
             raise ValueError("No rated pair of user and item shares a component. Use a larger `bandwidth`.")
-        plan = self._plan(scale)
+        plan = replace(plan, scale=scale)
         strengths = (_check.number(self.alpha, "alpha", 0), _check.number(self.beta, "beta", 0))
         sizes = zip(strengths, ratings.shape, ("alpha", "beta"), ("users", "items"), strict=True)
         for strength, n, name, word in sizes:

@@ -70,6 +70,8 @@ def feature_matrix(features: Any, name: str, n: int, n_columns: int | None = Non
     if array.ndim != 2 or array.shape[0] != n or (n_columns is not None and array.shape[1] != n_columns):
         columns = "any" if n_columns is None else n_columns
         raise ValueError(f"`{name}` must be of shape ({n}, {columns}), a row for each, got {array.shape}.")
-    if array.shape[1] == 0 or not np.isfinite(values).all():
-        raise ValueError(f"`{name}` must be finite numbers in at least one column, got shape {array.shape}.")
+    if array.shape[1] == 0:
+        raise ValueError(f"`{name}` must have at least one column, got shape {array.shape}.")
+    if not np.isfinite(values).all():
+        raise ValueError(f"`{name}` must be finite, got {values[~np.isfinite(values)][0]}. Fill in what is not known.")
     return array

@@ -73,8 +73,8 @@ class Recommender(abc.ABC):
     def _verify(self) -> None:
         """Check what was read from a file; raise ValueError."""
 
-    def _ratings_of(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the ratings that scores stand for."""
+    def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Return the ratings that scores of `to_index()` stand for; what pads a result (-FLT_MAX) stays."""
         return scores
 
     @classmethod
@@ -143,7 +143,7 @@ class Recommender(abc.ABC):
         for start in range(0, max(left.size, 1), PAIRS):
             part = slice(start, start + PAIRS)
             scores.append(np.einsum("ij,ij->i", *self._vectors(left[part], right[part])))
-        return self._ratings_of(np.concatenate(scores)).reshape(pairs[0].shape)
+        return self.to_ratings(np.concatenate(scores)).reshape(pairs[0].shape)
 
     def recommend(
         self, users: ArrayLike | None = None, k: int = 10, *, exclude: Any = None
@@ -165,7 +165,7 @@ class Recommender(abc.ABC):
             Predicted ratings, best first; -FLT_MAX where there are no more items. Codes are ranked by their index,
             whose weights are rounded.
         I : ndarray of int64, shape (n, k)
-            Items; -1 where there are no more.
+            Items; -1 where there are no more. Mind it when you use them as indices, as in ``item_ids[I]``.
         """
         self._check_fitted()
         rows = np.arange(self.n_users_) if users is None else _rows(users, "users", self.n_users_)
@@ -174,10 +174,12 @@ class Recommender(abc.ABC):
         k = _check.integer(k, "k", 1)
         if exclude is not None:
             exclude = _check.pairs(exclude, "exclude", len(rows))
+            if exclude.shape[1] != self.n_items_:
+                raise ValueError(
+                    f"`exclude` must have a column for each of {self.n_items_} items, got {exclude.shape}."
+                )
         scores, items = self._search(rows, k, exclude)
-        found = items >= 0
-        scores[found] = self._ratings_of(scores[found])
-        return scores, items
+        return self.to_ratings(scores), items
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, checksummed and atomically."""
@@ -195,8 +197,14 @@ def _rows(values: ArrayLike, name: str, n: int) -> NDArray[np.int64]:
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}.")
+        raise TypeError(
+            f"`{name}` must be integers, the rows of {name} in the ratings, got dtype {array.dtype}. "
+            f"For ids see `Ratings.{name[:-1]}_rows`, for a mask pass `numpy.flatnonzero` of it."
+        )
     if array.size and not (array.min() >= 0 and array.max() < n):
         wrong = array[(array < 0) | (array >= n)].flat[0]
-        raise ValueError(f"`{name}` must be from 0 to {n - 1}, got {wrong}. New rows go through `encode_{name}`.")
+        raise ValueError(
+            f"`{name}` must be rows from 0 to {n - 1}, got {wrong}. For ids see `Ratings.{name[:-1]}_rows`; "
+            f"what the model never saw goes through `encode_{name}`."
+        )
     return array.astype(np.int64)

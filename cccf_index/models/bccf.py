@@ -153,7 +153,7 @@ class BCCF(CodeModel):
             sizes = np.einsum("ij,ij->i", factors, factors)
             mean = factors.mean(axis=0, dtype=np.float64)
             total += float(rows.ridges(self.regularization * scale) @ sizes)
-            total += self.balance * scale * rows.counts.sum() * float(mean @ mean)
+            total += self.balance * scale * float(rows.counts.sum() * (mean @ mean))
         return total / scale**2
 
     def _encoded(self, matrix: Any, other: NDArray[np.float32]) -> CompositionalCodes:

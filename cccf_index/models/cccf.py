@@ -30,7 +30,8 @@ class CCCF(DiscreteModel):
         How weights are found.
     kernel : {"epanechnikov", "triangular", "uniform"}
     bandwidth : float
-        h. The smaller, the fewer components a row has.
+        h. The smaller, the fewer components a row has: around 1 and above nearly all, at 0.4 about 3 of 8 on MovieLens.
+        Sparse codes are searched faster, but rank worse: components that a pair does not share tell nothing of it.
     distance : {"angular", "arccos"}
         The angle in units of a right angle, with a kernel that reaches zero at the bandwidth (the authors' code); or
         in radians, with a kernel cut at the bandwidth (the paper).
@@ -39,10 +40,10 @@ class CCCF(DiscreteModel):
     normalize : bool
         Divide the weights of each row by their sum.
     latents : MF, optional
-        A fitted model with the same users and items, whose factors are taken; see `MF.from_factors` for factors of
-        another kind. None fits one.
+        Whose factors are taken: a fitted model with the same users and items, `MF.from_factors` of any others, or
+        one that is not fitted yet and will be. None is ``MF(n_factors, seed=seed)``.
     n_factors : int
-        Of the MF that is fitted.
+        Of the MF that is fitted where `latents` is None.
     alpha, beta, regularization, initialize, init_iter, max_iter, max_sweeps, tol, seed, verbose
         As for `DCF`.
 
@@ -142,8 +143,12 @@ class CCCF(DiscreteModel):
         if self.latents is None:
             return MF(self.n_factors, seed=self.seed, verbose=self.verbose).fit(user_items)
         if not isinstance(self.latents, MF):
-            raise TypeError(f"`latents` must be an MF or None, got {type(self.latents).__name__}.")
-        self.latents._check_fitted()
+            raise TypeError(
+                f"`latents` must be an MF or None, got {type(self.latents).__name__}. "
+                "For factors of your own pass `MF.from_factors(user_factors, item_factors)`."
+            )
+        if not hasattr(self.latents, "history_"):
+            return MF(**self.latents.get_params()).fit(user_items)
         found = (self.latents.n_users_, self.latents.n_items_)
         if found != shape:
             raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found}.")

@@ -82,6 +82,7 @@ class DCMF(DCF):
         item_features, user_features : ndarray or scipy.sparse matrix, shapes (n_items, any) and (n_users, any)
             At least one of them.
         """
+        self._plan(1.0)
         ratings = self._checked(user_items)
         if item_features is None and user_features is None:
             raise ValueError("DCMF needs `item_features` or `user_features`. Without any, use DCF.")

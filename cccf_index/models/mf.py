@@ -116,6 +116,10 @@ class MF(Recommender):
         model.history_ = []
         return model
 
+    def __sklearn_clone__(self) -> MF:
+        """Return an unfitted copy; but a model from factors, which no `fit` could restore, as it is."""
+        return self if vars(self).get("history_") == [] else type(self)(**self.get_params())
+
     def encode_users(self, user_items: Any) -> NDArray[Any]:
         """Return factors (n, n_factors) of new users from their ratings (n, n_items), the items fixed."""
         self._check_fitted()
@@ -167,8 +171,7 @@ class MF(Recommender):
             scores = (self.user_factors_[users[start : start + step]] @ self.item_factors_.T).astype(np.float32)
             if exclude is not None:
                 part = exclude[start : start + step].tocoo()
-                known = part.col < self.n_items_
-                scores[part.row[known], part.col[known]] = -np.inf
+                scores[part.row, part.col] = -np.inf
             best = np.sort(np.argpartition(scores, self.n_items_ - k, axis=1)[:, self.n_items_ - k :], axis=1)
             values = np.take_along_axis(scores, best, axis=1)
             order = np.argsort(-values, axis=1, kind="stable")
