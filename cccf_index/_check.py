@@ -47,7 +47,7 @@ def number(value: Any, name: str, low: float | None = None) -> float:
 
 def choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     """Return `value`, one of a few words."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}.")
     return str(value)
 
@@ -204,16 +204,36 @@ def ratings(matrix: Any, name: str, n_columns: int | None = None) -> sparse.csr_
         matrix = sparse.csr_array((matrix.data[order], matrix.col[order], starts), shape=matrix.shape)
     csr = pairs(matrix, name, matrix.shape[0])
     rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
-    twice = np.flatnonzero((np.diff(csr.indices) == 0) & (np.diff(rows) == 0))
-    if len(twice):
+    columns, values = csr.indices, csr.data.astype(np.float64)
+    again = np.concatenate([[False], (np.diff(columns) == 0) & (np.diff(rows) == 0)])[: len(rows)]
+    for wrong, problem, advice in (
+        ((columns < 0) | (columns >= csr.shape[1]), "hold only columns that it has", "Check its indices."),
+        (again, "hold each pair once", "Keep one rating of each pair."),
+        (~(np.abs(values) <= MAX_FLOAT), f"be finite and at most {MAX_FLOAT:g}", "Leave out what is not known."),
+    ):
+        if wrong.any():
+            entry = int(np.flatnonzero(wrong)[0])
+            place = f"row {rows[entry]}, column {columns[entry]}"
+            raise ValueError(f"`{name}` must {problem}, got {values[entry]:g} at {place}. {advice}")
+    return sparse.csr_array((values, columns, csr.indptr), shape=csr.shape)
+
+
+def features(x: Any, name: str, n: int, n_columns: int | None = None) -> Any:
+    """Return side features as float64, (n, n_columns): a dense array, or CSR where they are sparse."""
+    array: Any = sparse.csr_array(x) if sparse.issparse(x) else _numbers(x, name)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}.")
+    if array.ndim != 2 or array.shape[0] != n or (n_columns is not None and array.shape[1] != n_columns):
+        columns = "any" if n_columns is None else n_columns
+        raise ValueError(f"`{name}` must be of shape ({n}, {columns}), a row for each, got {array.shape}.")
+    if array.shape[1] == 0:
+        raise ValueError(f"`{name}` must have at least one column, got shape {array.shape}.")
+    array = array.astype(np.float64)
+    values = array.data if sparse.issparse(array) else array
+    wrong = ~(np.abs(values) <= MAX_FLOAT)
+    if wrong.any():
         raise ValueError(
-            f"`{name}` must hold each pair once, got row {rows[twice[0]]}, column {csr.indices[twice[0]]} twice. "
-            "Keep one rating of each pair."
+            f"`{name}` must be finite and at most {MAX_FLOAT:g} in size, got {values[wrong][0]}. "
+            "Fill in what is not known."
         )
-    wrong = np.flatnonzero(~(np.abs(csr.data) <= MAX_FLOAT))
-    if len(wrong):
-        raise ValueError(
-            f"`{name}` must be finite and at most {MAX_FLOAT:g} in size, got {csr.data[wrong[0]]} at row "
-            f"{rows[wrong[0]]}, column {csr.indices[wrong[0]]}. Leave out what is not known."
-        )
-    return csr.astype(np.float64)
+    return array

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 import numpy as np
@@ -17,6 +19,7 @@ from scipy import sparse
 
 from cccf_index import _check
 
+INTEGER = re.compile("[+-]?[0-9]+")
 NPZ_NAMES = ("user", "item", "rating")
 
 Triples = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]
@@ -32,7 +35,7 @@ def read_npz(path: str) -> Triples:
                 arrays = [matrix.row, matrix.col, matrix.data]
             else:
                 arrays = [file[name] for name in NPZ_NAMES if name in file]
-    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, OSError, TypeError, KeyError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise ValueError(f"{path} is no .npz file of ratings: {error}. {expected}") from error
@@ -45,29 +48,36 @@ def read_npz(path: str) -> Triples:
         raise ValueError(
             f"{path}: ids must be integers or strings and ratings numbers, got {[str(a.dtype) for a in arrays]}."
         )
-    if not np.isfinite(values).all():
-        raise ValueError(f"{path}: ratings must be finite, got {values[~np.isfinite(values)][0]}.")
+    wrong = ~(np.abs(values.astype(np.float64)) <= _check.MAX_FLOAT)
+    if wrong.any():
+        raise ValueError(
+            f"{path}: ratings must be finite and at most {_check.MAX_FLOAT:g} in size, got {values[wrong][0]}."
+        )
     return users, items, values.astype(np.float32)
 
 
-def read_text(path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool) -> Triples:
+def read_text(
+    path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool, header: bool | None
+) -> Triples:
     """Read delimited text; see `datasets.read_ratings`."""
     try:
-        return _read_text(path, sep, columns, as_text)
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        return _read_text(path, sep, columns, as_text, header)
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
         raise ValueError(f"{path} is not UTF-8 text, plain or gzipped: {error}. Convert it first.") from error
 
 
-def _read_text(path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool) -> Triples:
+def _read_text(
+    path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool, header: bool | None
+) -> Triples:
     """Read integers fast; a file with other ids, or with a line that is wrong, is read again line by line."""
     with _open(path) as file:
-        places, header = _layout(file, path, sep, columns)
+        places, skipped = _layout(file, path, sep, columns, header)
     if as_text:
         with _open(path) as file:
-            return _read_lines(file, path, sep, places, header, as_text)
+            return _read_lines(file, path, sep, places, skipped, as_text)
     with _open(path) as file:
         # numpy splits at one character only
-        lines: Any = (line.replace(sep, "\t") for line in file) if sep == "::" else file
+        lines: Any = (line.replace(sep, "\x1f") for line in file) if sep == "::" else file
         types = [("user", "i8"), ("item", "i8"), ("rating", "f8")][: len(places)]
         try:
             with warnings.catch_warnings():
@@ -75,20 +85,20 @@ def _read_text(path: str, sep: str | None, columns: Sequence[int | str] | None, 
                 table = np.loadtxt(
                     lines,
                     dtype=types,
-                    delimiter="\t" if sep == "::" else sep,
-                    skiprows=header,
+                    delimiter="\x1f" if sep == "::" else sep,
+                    skiprows=skipped,
                     usecols=places,
                     ndmin=1,
                     comments=None,
                     quotechar='"' if sep not in ("::", None) else None,
                 )
             values = table["rating"] if len(places) == 3 else np.ones(len(table))
-            if np.isfinite(values).all():
+            if (np.abs(values) <= _check.MAX_FLOAT).all():
                 return table["user"], table["item"], values.astype(np.float32)
         except (ValueError, TypeError, OverflowError):
             pass
     with _open(path) as file:
-        return _read_lines(file, path, sep, places, header, as_text)
+        return _read_lines(file, path, sep, places, skipped, as_text)
 
 
 def _open(path: str) -> TextIO:
@@ -103,35 +113,34 @@ def _fields(file: TextIO, sep: str | None) -> Iterator[list[str]]:
     return (line.rstrip("\n").split(sep) for line in file)
 
 
-def _layout(file: TextIO, path: str, sep: str | None, columns: Any) -> tuple[list[int], int]:
-    """Return the places of user, item and rating, and how many lines are header."""
-    lines = _fields(file, sep)
-    first, second = next(lines, []), next(lines, [])
-    names = [name.strip() for name in first]
-    wanted = [0, 1, 2] if columns is None else list(columns)
-    if columns is None and len(first) == 2:
-        wanted = [0, 1]
+def _layout(file: TextIO, path: str, sep: str | None, columns: Any, header: bool | None) -> tuple[list[int], int]:
+    """Return the places of user, item and rating, and how many lines to skip: 1 where there is a header."""
+    lines = ([field.strip() for field in fields] for fields in _fields(file, sep))
+    first = next(lines, [])
+    second = next((fields for fields in lines if any(fields)), [])
+    wanted = list(range(min(3, max(2, len(first))))) if columns is None else list(columns)
     if len(wanted) not in (2, 3):
         raise ValueError(f"`columns` must be those of user, item and perhaps rating, got {columns!r}.")
-    by_name = any(isinstance(column, str) for column in wanted)
     places = []
     for column in wanted:
         if isinstance(column, str):
-            if column not in names:
-                raise ValueError(f"`columns` must be in the header of {path}, which has {names}, got {column!r}.")
-            places.append(names.index(column))
+            if column not in first:
+                raise ValueError(f"`columns` must be in the header of {path}, which has {first}, got {column!r}.")
+            places.append(first.index(column))
         else:
             places.append(_check.integer(column, "columns", 0))
-    if by_name:
-        return places, 1
-    if len(places) == 3:
-        header = places[2] < len(names) and names[places[2]][:1] not in set("0123456789+-.")
-    else:
-        both = [
-            (first[place].strip(), second[place].strip()) for place in places if place < min(len(first), len(second))
-        ]
-        header = any(below.isdecimal() for _, below in both) and not any(above.isdecimal() for above, _ in both)
+    if header is None:
+        header = any(isinstance(column, str) for column in wanted) or _is_header(first, second, places)
     return places, int(header)
+
+
+def _is_header(first: list[str], second: list[str], places: list[int]) -> bool:
+    """Tell whether the first line has words where there should be ids and a rating."""
+    if max(places) >= len(first) or any(INTEGER.fullmatch(first[place]) for place in places[:2]):
+        return False
+    if len(places) == 3:
+        return re.match("[a-zA-Z_]", first[places[2]]) is not None and first[places[2]].lower() not in ("nan", "inf")
+    return max(places) < len(second) and any(INTEGER.fullmatch(second[place]) for place in places)
 
 
 def _is_number(text: str) -> bool:
@@ -139,7 +148,7 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text  # which Python allows between digits
 
 
 def _read_lines(file: TextIO, path: str, sep: str | None, places: list[int], header: int, as_text: bool) -> Triples:
@@ -157,7 +166,7 @@ def _read_lines(file: TextIO, path: str, sep: str | None, places: list[int], hea
                 f"got {len(fields)}: {(sep or ' ').join(fields)[:80]!r}. Pass `sep=` or `columns=` if they are others."
             )
         rating = fields[places[2]].strip() if len(places) == 3 else "1"
-        if not _is_number(rating) or not np.isfinite(float(rating)):
+        if not _is_number(rating) or not abs(float(rating)) <= _check.MAX_FLOAT:
             raise ValueError(
                 f"{path}, line {line}: expected a number for a rating, got {rating!r}. "
                 "Pass `columns=` if it stands elsewhere."
@@ -173,7 +182,7 @@ def _read_lines(file: TextIO, path: str, sep: str | None, places: list[int], hea
 
 
 def _ids(texts: list[str]) -> NDArray[Any]:
-    try:
-        return np.array([int(text) for text in texts], dtype=np.int64)
-    except (ValueError, OverflowError):
-        return np.array(texts, dtype=str)
+    if all(INTEGER.fullmatch(text) for text in texts):
+        with suppress(OverflowError):
+            return np.array([int(text) for text in texts], dtype=np.int64)
+    return np.array(texts, dtype=str)

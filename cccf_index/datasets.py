@@ -66,6 +66,7 @@ def read_ratings(
     *,
     sep: str | None = None,
     columns: Sequence[int | str] | None = None,
+    header: bool | None = None,
     duplicates: str = "error",
     ids: str = "auto",
 ) -> Ratings:
@@ -75,14 +76,16 @@ def read_ratings(
     ----------
     path : str or path-like
         A ``.npz`` holds arrays ``user``, ``item`` and ``rating``, or a matrix of `scipy.sparse.save_npz`. Anything else
-        is UTF-8 text, one rating a line, also gzipped (``.gz``). A first line whose rating begins like no number is a
-        header; without a column of ratings, one whose ids are no integers while those of the second line are.
+        is UTF-8 text, one rating a line, also gzipped (``.gz``).
     sep : str, optional
         What separates columns. None takes ``::`` for ``.dat``, a comma for ``.csv``, a tab for ``.tsv``, and
         white space for anything else. Fields may stand in double quotes, except with ``::`` or white space.
     columns : sequence of 2 or 3 int or str, optional
         Where user, item and rating stand: places from 0, or names in the header. Two columns are implicit feedback, a
         rating of 1 each. None takes the first three, or two where there are no more.
+    header : bool, optional
+        Whether the first line is a header. None takes it for one if it has a word for a rating and for the ids;
+        without a column of ratings, if it has words for ids where the second line has integers.
     duplicates : {"error", "last", "mean"}
         What to do when a user rated an item more than once.
     ids : {"auto", "str"}
@@ -117,9 +120,9 @@ def read_ratings(
     else:
         base = name.removesuffix(".gz")
         separator = SEPARATORS.get(os.path.splitext(base)[1].lower()) if sep is None else sep
-        if separator == "":
-            raise ValueError("`sep` must be a string of at least one character, or None, got ''.")
-        users, items, values = _readers.read_text(name, separator, columns, ids == "str")
+        if separator is not None and (not isinstance(separator, str) or separator == ""):
+            raise ValueError(f"`sep` must be a string of at least one character, or None, got {separator!r}.")
+        users, items, values = _readers.read_text(name, separator, columns, ids == "str", header)
     if len(users) == 0:
         raise ValueError(f"{name} holds no ratings.")
     return _numbered(users, items, values, name, duplicates)
@@ -182,7 +185,7 @@ def split_ratings(
     users = np.repeat(np.arange(len(counts)), counts)
     place = np.empty(matrix.nnz, dtype=np.int64)
     place[np.lexsort((rng.random(matrix.nnz), users))] = np.arange(matrix.nnz)
-    held_out = np.floor(test_size * counts + 1e-9).astype(np.int64)
+    held_out = np.minimum(np.floor(test_size * counts + 1e-9).astype(np.int64), counts - 1)
     kept = place - matrix.indptr[users] >= held_out[users]
     train, test = (
         sparse.csr_matrix((matrix.data[part].astype(np.float32), (users[part], matrix.indices[part])), matrix.shape)
@@ -248,12 +251,11 @@ def synthetic_ratings(
 
 def _places(known: NDArray[Any], ids: ArrayLike, word: str) -> NDArray[np.int64]:
     wanted = np.asarray(ids)
+    found = np.isin(wanted, known)
+    if not found.all():
+        raise ValueError(f"`ids` must be ids of {word}s in these ratings, got {wanted[~found].flat[0]!r}.")
     order = np.argsort(known, kind="stable")
-    places = order[np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)]
-    missing = np.asarray(known[places] != wanted)
-    if missing.any():
-        raise ValueError(f"`ids` must be ids of {word}s in these ratings, got {wanted[missing].flat[0]!r}.")
-    return places
+    return order[np.searchsorted(known[order], wanted)]
 
 
 def _numbered(

@@ -49,14 +49,23 @@ def rated_ndcg(scores: Any, test: Any, k: int | Sequence[int] = 10) -> Any:
     users = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     if hasattr(scores, "predict"):
         _check_shape(scores, matrix.shape)
-        scores = scores.predict(users, matrix.indices)
-    values = np.asarray(scores, dtype=np.float64)
-    if values.shape != (matrix.nnz,):
-        raise ValueError(f"`scores` must be of shape ({matrix.nnz},), one for each test rating, got {values.shape}.")
+        values = np.asarray(scores.predict(users, matrix.indices), dtype=np.float64)
+    else:
+        values = np.asarray(scores, dtype=np.float64)
+        if values.shape != (matrix.nnz,):
+            raise ValueError(
+                f"`scores` must be of shape ({matrix.nnz},), one for each test rating, got {values.shape}."
+            )
+        stored = sparse.csr_array(test)
+        places = sparse.csr_array((np.arange(matrix.nnz), stored.indices, stored.indptr), shape=matrix.shape)
+        values = values[places.sorted_indices().data]  # as `matrix`, whose columns ascend in each row
     if np.isnan(values).any():
         raise ValueError("`scores` must be numbers, got nan.")
-    if matrix.nnz and matrix.data.max() > MAX_RATING:
-        raise ValueError(f"`test` must hold ratings up to {MAX_RATING}, as gains are 2^rating - 1, got larger ones.")
+    if matrix.nnz and not 0 <= matrix.data.min() <= matrix.data.max() <= MAX_RATING:
+        raise ValueError(
+            f"`test` must hold ratings from 0 to {MAX_RATING}, as gains are 2^rating - 1, got {matrix.data.min():g} "
+            f"to {matrix.data.max():g}. Shift or scale them."
+        )
     gains = np.exp2(matrix.data) - 1
     found, best = (_discounted(users, order, gains, k, matrix.shape[0]) for order in (values, gains))
     return _mean_share(found, best, k)
@@ -84,7 +93,7 @@ def catalogue_ndcg(
     -------
     ndcg : float, or ndarray of float64 for a sequence of cut-offs
     """
-    hits, counts = _hits(ranking, _relevant(test, threshold), k, train)
+    hits, counts = _hits(ranking, _relevant(test, "test", threshold), k, train)
     discounts = 1 / np.log2(np.arange(hits.shape[1]) + 2)
     ideal = np.concatenate([[0], np.cumsum(discounts)])
     found = np.stack([hits[:, :cut] @ discounts[:cut] for cut in _cuts(k)])
@@ -119,7 +128,7 @@ def recall(
     >>> recall([[4, 2, 7]], [[2, 9]], k=[1, 3]).tolist()
     [0.0, 0.5]
     """
-    matrix = _relevant(relevant, threshold) if sparse.issparse(relevant) else _ranking(relevant, "relevant")
+    matrix = _relevant(relevant, "relevant", threshold) if sparse.issparse(relevant) else _ranking(relevant, "relevant")
     hits, counts = _hits(ranking, matrix, k, train)
     found = np.stack([hits[:, :cut].sum(axis=1) for cut in _cuts(k)])
     return _mean_share(found, np.broadcast_to(counts, found.shape), k)
@@ -135,8 +144,8 @@ def _check_shape(model: Any, shape: tuple[int, int]) -> None:
         )
 
 
-def _cuts(k: int | Sequence[int]) -> list[int]:
-    values = k if isinstance(k, (Sequence, np.ndarray)) else [k]
+def _cuts(k: Any) -> list[int]:
+    values = [k] if np.ndim(k) == 0 else k
     if len(values) == 0:
         raise ValueError("`k` must hold at least one cut-off, got none.")
     return [_check.integer(value, "k", 1) for value in values]
@@ -150,7 +159,7 @@ def _discounted(
     owner, ranked = users[order], scores[order]
     starts = np.searchsorted(owner, np.arange(n_users))
     position = np.arange(len(order)) - starts[owner]
-    group = np.cumsum(np.concatenate([[0], (np.diff(owner) != 0) | (np.diff(ranked) != 0)])[: len(order)])
+    group = np.cumsum(np.concatenate([[0], (owner[1:] != owner[:-1]) | (ranked[1:] != ranked[:-1])])[: len(order)])
     gain = (np.bincount(group, gains[order]) / np.bincount(group))[group] if len(order) else gains
     value = gain / np.log2(position + 2)
     return np.stack([np.bincount(owner, value * (position < cut), minlength=n_users) for cut in _cuts(k)])
@@ -164,12 +173,12 @@ def _mean_share(found: NDArray[np.float64], best: NDArray[np.float64], k: Any) -
             "There is nothing to find: no user has a held-out item that is relevant, or `threshold` is too high."
         )
     result = (found[:, some] / best[:, some]).mean(axis=1)
-    return result if isinstance(k, (Sequence, np.ndarray)) else float(result[0])
+    return float(result[0]) if np.ndim(k) == 0 else result
 
 
-def _relevant(test: Any, threshold: float | None) -> sparse.csr_array:
+def _relevant(ratings: Any, name: str, threshold: float | None) -> sparse.csr_array:
     """Return the pattern of relevant held-out items."""
-    matrix = _check.ratings(test, "test").tocoo()
+    matrix = _check.ratings(ratings, name).tocoo()
     kept = slice(None) if threshold is None else matrix.data >= _check.number(threshold, "threshold")
     pairs = (matrix.row[kept], matrix.col[kept])
     return sparse.csr_array((np.ones(len(pairs[0])), pairs), shape=matrix.shape)
@@ -180,6 +189,12 @@ def _ranking(items: ArrayLike, name: str) -> NDArray[np.int64]:
     if array.ndim != 2 or array.dtype.kind not in "iu":
         raise ValueError(
             f"`{name}` must be a model or integers of shape (n_users, k), got {array.dtype} of shape {array.shape}."
+        )
+    ordered = np.sort(array, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != -1)
+    if twice.any():
+        raise ValueError(
+            f"`{name}` must hold each item of a row once, got row {np.nonzero(twice)[0][0]} with one twice."
         )
     return array.astype(np.int64)
 

@@ -68,8 +68,18 @@ def test_a_header_is_told_from_a_first_line_that_is_wrong(tmp_path):
     path.write_text("userId,movieId\n10,7\n2,3\n")
     for columns in (None, [0, 1], ["userId", "movieId"]):
         assert triples(read_ratings(path, columns=columns)) == {(10, 7): 1.0, (2, 3): 1.0}
-    path.write_text("ann,x\nbob,y\n")  # no way to tell: two users
+    path.write_text("user,item\n\n10,7\n2,3\n")
+    assert triples(read_ratings(path)) == {(10, 7): 1.0, (2, 3): 1.0}
+    path.write_text("ann,x\nbob,y\n")  # no way to tell
     assert triples(read_ratings(path)) == {("ann", "x"): 1.0, ("bob", "y"): 1.0}
+    assert triples(read_ratings(path, header=True)) == {("bob", "y"): 1.0}
+    path.write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(ValueError, match="line 1: expected a number for a rating, got 'c'"):
+        read_ratings(path, header=False)
+    for first in ("1,2,nan", "1,2,good", "1,2,"):
+        path.write_text(f"{first}\n3,4,5\n")
+        with pytest.raises(ValueError, match="line 1: expected a number for a rating"):
+            read_ratings(path)
     path.write_text("u1,i1,4.O\nu1,i2,3\n")
     with pytest.raises(ValueError, match=r"line 1: expected a number for a rating, got '4\.O'"):
         read_ratings(path)
@@ -85,6 +95,29 @@ def test_ids_are_kept_as_they_are_written_when_asked(tmp_path):
         read_ratings(path, ids="int")
 
 
+def test_underscores_and_tabs_join_no_ids(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("1_23,7,5\n12_3,8,4\n")
+    assert triples(read_ratings(path)) == {("1_23", 7): 5.0, ("12_3", 8): 4.0}
+    path.write_text("a,7,1_0\n")
+    with pytest.raises(ValueError, match="got '1_0'"):
+        read_ratings(path)
+    path = tmp_path / "ratings.dat"
+    path.write_text("1\t9::2::3\n")
+    assert triples(read_ratings(path)) == {("1\t9", 2): 3.0}
+
+
+@pytest.mark.parametrize("rating", ["1e300", "-1e17"])
+def test_ratings_beyond_all_use_are_refused(tmp_path, rating):
+    path = tmp_path / "ratings.csv"
+    path.write_text(f"1,2,3\n1,3,{rating}\n")
+    with pytest.raises(ValueError, match="line 2"):
+        read_ratings(path)
+    np.savez(tmp_path / "ratings.npz", user=[1], item=[1], rating=[float(rating)])
+    with pytest.raises(ValueError, match="at most"):
+        read_ratings(tmp_path / "ratings.npz")
+
+
 def test_rows_are_found_by_ids():
     ratings = Ratings(sparse.csr_matrix(np.eye(3)), np.array([30, 10, 20]), np.array(["b", "c", "a"]))
     assert ratings.user_rows([10, 30, 10]).tolist() == [1, 0, 1]
@@ -92,6 +125,7 @@ def test_rows_are_found_by_ids():
     for ids in (15, [10, 99]):
         with pytest.raises(ValueError, match="ids of users in these ratings, got"):
             ratings.user_rows(ids)
+    assert Ratings(sparse.csr_matrix((0, 1)), [], [5]).user_rows([]).tolist() == []
     with pytest.raises(ValueError, match=r"got .*'zebra'"):
         ratings.item_rows(["a", "zebra"])
 
@@ -176,6 +210,8 @@ def test_wrong_arguments_are_explained(tmp_path):
         read_ratings(path, duplicates="first")
     with pytest.raises(ValueError, match="`sep` must be"):
         read_ratings(path, sep="")
+    with pytest.raises(ValueError, match="`sep` must be"):
+        read_ratings(path, sep=5)
     with pytest.raises(ValueError, match="expected at least 10 fields"):
         read_ratings(path, columns=[0, 1, 9])
     with pytest.raises(FileNotFoundError):
@@ -216,6 +252,13 @@ def test_npz_files_of_another_kind_are_refused(tmp_path):
             read_ratings(path)
     np.savez(path, user=np.array([{}], dtype=object), item=[1], rating=[1.0])
     with pytest.raises(ValueError, match=r"ratings\.npz"):  # never unpickled
+        read_ratings(path)
+    np.savez(path, format=np.array("csr"))
+    with pytest.raises(ValueError, match=r"ratings\.npz"):
+        read_ratings(path)
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(ValueError, match=r"ratings\.npz"):
         read_ratings(path)
     path.write_text("not a zip file")
     with pytest.raises(ValueError, match="Expected arrays user, item and rating"):
@@ -268,6 +311,7 @@ def test_every_rating_is_held_out_as_often_as_any_other():
 
 
 def test_a_user_with_one_rating_keeps_it():
+    assert np.diff(split_ratings(sparse.csr_matrix(np.ones((3, 5))), 1 - 1e-10)[0].indptr).tolist() == [1, 1, 1]
     train, test = split_ratings(sparse.csr_matrix(np.eye(3)), 0.9)
     assert train.nnz == 3
     assert test.nnz == 0

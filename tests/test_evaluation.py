@@ -47,6 +47,19 @@ def test_rated_ndcg_agrees_with_scikit_learn_ties_included(m, n, k, seed):
     assert rated_ndcg(scores, test, k) == pytest.approx(np.mean(expected))
 
 
+def test_scores_belong_to_ratings_as_they_are_stored():
+    test = sparse.csr_matrix((np.array([5.0, 1.0]), np.array([1, 0]), np.array([0, 2])), shape=(1, 2))
+    assert rated_ndcg([0.9, 0.1], test, 1) == 1.0
+    assert rated_ndcg([0.1, 0.9], test.tocoo(), 1) == 1.0  # whose tocsr() is in order
+
+
+def test_infinite_scores_tie_as_others_do():
+    test = sparse.csr_matrix(np.array([[5.0, 1.0]]))
+    assert (
+        rated_ndcg([-np.inf, -np.inf], test, 1) == rated_ndcg([0.0, 0.0], test, np.array(1)) == pytest.approx(16 / 31)
+    )
+
+
 def test_rated_ndcg_asks_a_model_for_the_test_pairs_only():
     test = sparse.csr_matrix(np.array([[0.0, 2.0, 5.0], [1.0, 0.0, 4.0]]))
 
@@ -120,13 +133,16 @@ def test_recall_compares_an_approximate_search_with_an_exact_one_under_any_ids()
     [
         (lambda t: rated_ndcg([1.0], t), "one for each test rating"),
         (lambda t: rated_ndcg([1.0, np.nan], t), "nan"),
-        (lambda t: rated_ndcg([1.0, 2.0], t * 1000), "ratings up to 500"),
+        (lambda t: rated_ndcg([1.0, 2.0], t * 1000), "ratings from 0 to 500"),
+        (lambda t: rated_ndcg([1.0, 2.0], -t), "ratings from 0 to 500.*Shift"),
+        (lambda t: recall([[1, 1], [2, 3]], [[1], [2]], 2), "`ranking` must hold each item of a row once, got row 0"),
+        (lambda t: recall([[1], [1]], t * np.inf, 1), "`relevant` must be finite"),
         (lambda t: rated_ndcg([1.0, 2.0], t, k=0), "`k` must be"),
         (lambda t: rated_ndcg([1.0, 2.0], t, k=[]), "at least one cut-off"),
         (lambda t: rated_ndcg([], sparse.csr_matrix((2, 3))), "nothing to find"),
-        (lambda t: catalogue_ndcg(np.zeros((2, 3), int), t, 3, threshold=6), "nothing to find"),
-        (lambda t: catalogue_ndcg(np.zeros((1, 3), int), t, 3), r"\(2, at least 3\)"),
-        (lambda t: catalogue_ndcg(np.zeros((2, 2), int), t, 3), r"\(2, at least 3\)"),
+        (lambda t: catalogue_ndcg(np.array([[0, 1, 2]] * 2), t, 3, threshold=6), "nothing to find"),
+        (lambda t: catalogue_ndcg(np.array([[0, 1, 2]]), t, 3), r"\(2, at least 3\)"),
+        (lambda t: catalogue_ndcg(np.array([[0, 1]] * 2), t, 3), r"\(2, at least 3\)"),
         (lambda t: catalogue_ndcg(np.zeros((2, 3)), t, 3), "integers"),
         (lambda t: recall(np.zeros((2, 3), int), [1, 2], 3), "`relevant` must be"),
     ],

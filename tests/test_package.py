@@ -30,7 +30,7 @@ LAYERS = [
     ["_items"],
     ["index"],
     ["io", "_readers", "datasets", "evaluation"],
-    ["models._features", "models._rows", "models._surrogate"],
+    ["models._features", "models._history", "models._rows", "models._surrogate"],
     ["models._training"],
     ["models._files"],
     ["models.base"],

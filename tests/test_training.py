@@ -105,7 +105,7 @@ def test_few_rows_are_welcome_without_decorrelation():
 def test_latents_may_be_given_and_are_kept(tmp_path):
     latents = MF(7, seed=3, verbose=False).fit(MATRIX)
     model = CCCF(3, 8, latents=latents, verbose=False).fit(MATRIX)
-    assert model.latents_ is latents
+    assert model.latents_.user_factors_ is latents.user_factors_
     other = MF.from_factors(latents.user_factors_, latents.item_factors_)
     assert CCCF(3, 8, latents=other, verbose=False).fit(MATRIX).user_codes_ == model.user_codes_
     model.save(tmp_path / "model")
@@ -116,8 +116,22 @@ def test_latents_may_be_given_and_are_kept(tmp_path):
         CCCF(3, 8, latents=MF(3, verbose=False).fit(MATRIX[:100]), verbose=False).fit(MATRIX)
     with pytest.raises(ValueError, match="`item_factors`"):
         MF.from_factors(np.ones((3, 2)), np.ones(3))
+    assert MF.from_factors([[1 / 3]], [[1 / 3]], dtype="float64").user_factors_[0, 0] == 1 / 3
     with pytest.raises(ValueError, match="`user_factors`"):
         MF.from_factors(np.ones((3, 2)), np.ones((3, 4)))
+
+
+def test_latents_that_are_fitted_again_change_nothing(tmp_path):
+    latents = MF(7, verbose=False).fit(MATRIX)
+    model = CCCF(3, 8, latents=latents, verbose=False).fit(MATRIX)
+    before = model.encode_users(MATRIX[:9])
+    latents.fit(MATRIX[:50, :40])
+    assert model.encode_users(MATRIX[:9]) == before
+    model.set_params(latents=MF(5))
+    model.save(tmp_path / "model")
+    assert CCCF.load(tmp_path / "model").encode_users(MATRIX[:9]) == before
+    with pytest.raises(ValueError, match="`kernel` must be one of"):
+        model.set_params(kernel="gaussian").encode_users(MATRIX[:9])
 
 
 def test_latents_that_are_not_fitted_yet_will_be():
@@ -187,6 +201,10 @@ def test_bccf_rotates_without_changing_inner_products():
     np.testing.assert_array_equal(turned.user_codes_.to_signs()[:, 0], np.sign(turned.user_factors_))
 
 
+def test_bccf_survives_a_regularization_that_leaves_nothing():
+    assert np.isfinite(BCCF(12, regularization=1e30, verbose=False).fit(MATRIX).predict(0, range(150))).all()
+
+
 def test_bccf_balance_pulls_the_mean_to_zero():
     def mean(model):
         return np.linalg.norm(model.item_factors_.mean(axis=0)) / np.linalg.norm(model.item_factors_)
@@ -210,6 +228,25 @@ def test_dcmf_predicts_items_without_ratings_from_their_features():
     pairs = test.tocoo()
     found = rated_ndcg(scores[pairs.row, np.searchsorted(cold, pairs.col)], test)
     assert found > rated_ndcg(np.zeros(test.nnz), test) + 0.03
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_objective_never_rises_with_features_and_rows_without_ratings(seed):
+    rng = np.random.default_rng(seed)
+    matrix = MATRIX.tolil()
+    matrix[:, rng.choice(150, 60, replace=False)] = 0
+    model = DCMF(8, item_strength=10 ** rng.uniform(-4, 1), alpha=1.0, beta=1.0, tol=0, verbose=False)
+    model.fit(matrix.tocsr(), item_features=rng.standard_normal((150, 12)))
+    objectives = np.array([entry.objective for entry in model.history_])
+    assert (np.diff(objectives) <= 1e-6 * np.abs(objectives[:-1])).all()
+
+
+@pytest.mark.parametrize("make", [sparse.lil_matrix, sparse.dok_matrix, sparse.coo_array])
+def test_dcmf_takes_features_of_any_sparse_format(make):
+    model = DCMF(8, verbose=False).fit(MATRIX, item_features=make(RATINGS.item_features))
+    assert model.item_coefficients_.any()
+    with pytest.raises(ValueError, match="`item_features` must be finite and at most"):
+        DCMF(8).fit(MATRIX, item_features=make(RATINGS.item_features * 1e30))
 
 
 def test_dcmf_takes_sparse_features_as_dense_ones():

@@ -66,11 +66,9 @@ class CodeModel(Recommender):
         return self.user_codes_[users].to_vectors(), self.item_codes_[items].to_vectors()
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the ratings that scores of `to_index()` stand for; what pads a result (-FLT_MAX) stays."""
+        """Return the ratings, float64, that scores of `to_index()` stand for."""
         low, high = self.rating_range_
-        size = np.float32((high - low) / 2 / self.rating_scale_)
-        padding = scores == np.finfo(np.float32).min
-        return np.where(padding, scores, np.float32((high + low) / 2) + size * np.where(padding, 0, scores))
+        return (high + low) / 2 + (high - low) / 2 / self.rating_scale_ * np.asarray(scores, dtype=np.float64)
 
     def _take(
         self, ratings: Observed, scale: float, users: CompositionalCodes, items: CompositionalCodes, history: Any
@@ -153,12 +151,13 @@ class DiscreteModel(CodeModel):
             raise ValueError("No rated pair of user and item shares a component. Use a larger `bandwidth`.")
         plan = replace(plan, scale=scale)
         strengths = (_check.number(self.alpha, "alpha", 0), _check.number(self.beta, "beta", 0))
-        sizes = zip(strengths, ratings.shape, ("alpha", "beta"), ("users", "items"), strict=True)
-        for strength, n, name, word in sizes:
+        sizes = zip(strengths, ratings[:2], ("alpha", "beta"), ("users", "items"), strict=True)
+        for strength, rows, name, word in sizes:
+            n = np.count_nonzero(rows.counts)
             if strength and n <= plan.n_bits:
                 raise ValueError(
-                    f"`user_items` must have more {word} than n_bits, which is {plan.n_bits}, got {n}: so few cannot "
-                    f"have decorrelated bits. Use fewer bits, or {name}=0."
+                    f"`user_items` must have more {word} with ratings than n_bits, which is {plan.n_bits}, got {n}: so "
+                    f"few cannot have decorrelated bits. Use fewer bits, or {name}=0."
                 )
         scaled = ratings._replace(values=scaled_ratings(ratings.values, rating_range(ratings), scale))
         sides = [
@@ -169,9 +168,10 @@ class DiscreteModel(CodeModel):
         self._take(ratings, scale, _packed(sides[0]), _packed(sides[1]), history)
 
     def _fold_in(
-        self, matrix: sparse.csr_array, weights: NDArray[np.float32], other: CompositionalCodes, features: Any = None
+        self, matrix: sparse.csr_array, weights: NDArray[np.float32], side_name: str, features: Any = None
     ) -> CompositionalCodes:
-        """Return codes of new rows with ratings by or of the other side."""
+        """Return codes of new users or items with these weights, (G, n), the other side fixed."""
+        other = self.item_codes_ if side_name == "user" else self.user_codes_
         side = Side(Rows.of(matrix), weights, 0.0, features)
         fixed = Side(side.rows, np.ascontiguousarray(other.weights.T), 0.0)
         fixed.codes = np.ascontiguousarray(other.to_signs().transpose(1, 0, 2))

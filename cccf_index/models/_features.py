@@ -54,24 +54,3 @@ class FeatureFit:
         for k in range(len(codes)):
             total += float(np.square(codes[k] - self.fitted(k)).sum())
         return self.strength * total
-
-
-def feature_matrix(features: Any, name: str, n: int, n_columns: int | None = None) -> Any:
-    """Return side features as float64, (n, n_columns): a dense array or a scipy.sparse one."""
-    if sparse.issparse(features):
-        if features.dtype.kind not in "fiub":
-            raise TypeError(f"`{name}` must hold real numbers, got dtype {features.dtype}.")
-        array, values = sparse.csr_array(features).astype(np.float64), features.data
-    else:
-        array = np.asarray(features)
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"`{name}` must be an array of real numbers, got dtype {array.dtype}.")
-        array = values = array.astype(np.float64)
-    if array.ndim != 2 or array.shape[0] != n or (n_columns is not None and array.shape[1] != n_columns):
-        columns = "any" if n_columns is None else n_columns
-        raise ValueError(f"`{name}` must be of shape ({n}, {columns}), a row for each, got {array.shape}.")
-    if array.shape[1] == 0:
-        raise ValueError(f"`{name}` must have at least one column, got shape {array.shape}.")
-    if not np.isfinite(values).all():
-        raise ValueError(f"`{name}` must be finite, got {values[~np.isfinite(values)][0]}. Fill in what is not known.")
-    return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from cccf_index import _container
 from cccf_index.codes import CompositionalCodes
-from cccf_index.models._training import Iteration
+from cccf_index.models._history import Iteration
 
 KIND = "model"
 MODELS: dict[str, type[Any]] = {}  # every class of models by its name
@@ -37,6 +38,13 @@ def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
     return model
 
 
+def _plain(value: Any) -> Any:
+    """Return a number of any kind as one that JSON knows."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
+
+
 def _is_model(value: Any) -> bool:
     return hasattr(value, "get_params") and hasattr(value, "fit")
 
@@ -56,7 +64,7 @@ def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict
             meta["models"][name] = _described(value, f"{place}.", arrays)
         else:
             part = meta["numbers" if name.endswith("_") else "params"]
-            part[name] = value.item() if isinstance(value, np.generic) else value
+            part[name] = _plain(value)
     return meta
 
 
@@ -75,6 +83,8 @@ def _restored(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]
         **meta["params"], **{name: part for name, part in fitted.items() if not name.endswith("_")}
     )
     fitted = {name: part for name, part in fitted.items() if name.endswith("_")} | meta["numbers"]
+    if not fitted:
+        return model  # a parameter that was never fitted
     fitted["history_"] = [Iteration(float(objective), float(seconds)) for objective, seconds in fitted["history_"]]
     vars(model).update(fitted)
     model._verify()

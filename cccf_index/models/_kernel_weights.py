@@ -28,7 +28,13 @@ def choose_anchors(latents: NDArray[Any], how: str, n_anchors: int, seed: int) -
         min_points_per_centroid=1,
         max_points_per_centroid=max(1, 1_000_000 // n_anchors),
     )
-    kmeans.train(points)
+    # one thread: OpenMP cannot start its threads again in a forked process, and would wait for them for ever
+    n_threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        kmeans.train(points)
+    finally:
+        faiss.omp_set_num_threads(n_threads)
     return kmeans.centroids.copy()
 
 

@@ -10,24 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cccf_index.models._features import FeatureFit
+from cccf_index.models._history import Iteration
 from cccf_index.models._rows import Observed, Rows
 from cccf_index.models._surrogate import balanced_surrogate
 
 FOLD_IN_ROUNDS = 5
-
-
-class Iteration(NamedTuple):
-    """One entry of `history_`: the objective after an iteration, and the seconds that it took."""
-
-    objective: float
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -55,20 +49,21 @@ class Side:
     strength: float  # alpha or beta: how much balance and decorrelation count
     features: FeatureFit | None = None
     codes: NDArray[Any] = field(init=False)  # (G, n, r)
-    surrogate: NDArray[np.float32] = field(init=False)  # (G, n, r)
+    surrogate: NDArray[np.float32] = field(init=False)  # (G, n, r), that of the rows with ratings; 0 elsewhere
 
     def start(self, codes: NDArray[Any]) -> None:
         """Take the first codes, and what belongs to them."""
         self.codes = codes
         if self.strength:
-            self.surrogate = np.empty(codes.shape, dtype=np.float32)
+            self.surrogate = np.zeros(codes.shape, dtype=np.float32)
         for k in range(len(codes)):
             self.renew(k)
 
     def renew(self, k: int) -> None:
         """Fit to the codes of component k what pulls at them: the surrogate and the regression on the features."""
         if self.strength:
-            self.surrogate[k] = balanced_surrogate(self.codes[k])
+            rated = self.rows.counts > 0
+            self.surrogate[k][rated] = balanced_surrogate(self.codes[k][rated])
         if self.features:
             self.features.fit(k, self.codes[k])
 
@@ -77,7 +72,6 @@ class Side:
         pull = np.zeros(self.codes.shape[1:], dtype=np.float32)
         if self.strength:
             np.multiply(self.surrogate[k], np.float32(self.strength), out=pull)
-            pull[self.rows.counts == 0] = 0
         if self.features:
             pull += np.float32(self.features.strength) * self.features.fitted(k)
         return pull

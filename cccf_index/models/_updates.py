@@ -32,14 +32,14 @@ def add_outer(gram, block, first, sign):
 
 # p^3 / 6 products, by panels of eight rows; a pivot that is not positive makes the result False.
 @kernel
-def solve(gram, right):
+def cholesky_solve(gram, right):
     """Solve ``gram @ x = right`` in place by Cholesky; the upper triangle of `gram` becomes its factor."""
     p = gram.shape[0]
     for panel in range(0, p, BLOCK):
         for a in range(panel, panel + BLOCK):
             if not gram[a, a] > 0:
                 return False
-            scale(gram[a, a:], gram.dtype.type(1 / np.sqrt(gram[a, a])))
+            scale_row(gram[a, a:], gram.dtype.type(1 / np.sqrt(gram[a, a])))
             for row in range(a + 1, panel + BLOCK):
                 add_scaled(gram[row, row:], gram[a, row:], -gram[a, row])
         add_outer(gram, gram[panel : panel + BLOCK], panel + BLOCK, -1)
@@ -56,7 +56,7 @@ def solve(gram, right):
 
 
 @kernel
-def scale(x, size):
+def scale_row(x, size):
     """Multiply `x` by a number of its own type."""
     for b in range(x.size):
         x[b] *= size
@@ -108,7 +108,7 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, ridge, 
         block[indices.size % BLOCK :] = 0
         add_outer(gram, block, 0, 1)
     add_ridge(gram, ridge, r)
-    if not solve(gram, right):
+    if not cholesky_solve(gram, right):
         return False
     out[:] = right[:r]
     return True
@@ -136,7 +136,7 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, ridge,
     for q in range(r):
         out[q] = pull[q] / ridge
         add_scaled(right, columns[q], -out[q])
-    if not solve(gram, right):
+    if not cholesky_solve(gram, right):
         return False
     for q in range(r):
         row = columns[q]

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from cccf_index import _check
 from cccf_index.models import _files
+from cccf_index.models._history import Iteration
 from cccf_index.models._rows import Observed
-from cccf_index.models._training import Iteration
 
 M = TypeVar("M", bound="Recommender")
 
@@ -50,12 +51,40 @@ class Recommender(abc.ABC):
         """Learn from ratings."""
 
     @abc.abstractmethod
-    def encode_users(self, user_items: Any) -> Any:
-        """Represent users that the model never saw."""
+    def _encode(self, matrix: sparse.csr_array, side: str) -> Any:
+        """Represent new rows of a side, "user" or "item", by their ratings of or by the other side."""
 
-    @abc.abstractmethod
+    def encode_users(self, user_items: Any) -> Any:
+        """Represent users that the model never saw: the row update of `fit`, with the items fixed.
+
+        Parameters
+        ----------
+        user_items : scipy.sparse matrix, shape (n, n_items)
+            Their ratings.
+
+        Returns
+        -------
+        CompositionalCodes, or ndarray of shape (n, n_factors) for MF
+            What searches the index. A user without ratings gets a code that means nothing; for MF, zeros.
+        """
+        self._check_fitted()
+        return self._encode(_check.ratings(user_items, "user_items", self.n_items_), "user")
+
     def encode_items(self, item_users: Any) -> Any:
-        """Represent items that the model never saw."""
+        """Represent items that the model never saw: the row update of `fit`, with the users fixed.
+
+        Parameters
+        ----------
+        item_users : scipy.sparse matrix, shape (n, n_users)
+            Their ratings: a row for each item.
+
+        Returns
+        -------
+        CompositionalCodes, or ndarray of shape (n, n_factors) for MF
+            What can be added to the index.
+        """
+        self._check_fitted()
+        return self._encode(_check.ratings(item_users, "item_users", self.n_users_), "item")
 
     @abc.abstractmethod
     def to_index(self) -> Any:
@@ -74,7 +103,7 @@ class Recommender(abc.ABC):
         """Check what was read from a file; raise ValueError."""
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the ratings that scores of `to_index()` stand for; what pads a result (-FLT_MAX) stays."""
+        """Return the ratings that scores of `to_index()` stand for."""
         return scores
 
     @classmethod
@@ -86,7 +115,7 @@ class Recommender(abc.ABC):
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self: M, **params: Any) -> M:
-        """Set parameters by name; they count from the next `fit`."""
+        """Set parameters by name, for the next `fit`; `encode_users` and `encode_items` read them, too."""
         for name, value in params.items():
             if name not in self._parameter_names():
                 raise ValueError(
@@ -179,7 +208,9 @@ class Recommender(abc.ABC):
                     f"`exclude` must have a column for each of {self.n_items_} items, got {exclude.shape}."
                 )
         scores, items = self._search(rows, k, exclude)
-        return self.to_ratings(scores), items
+        found = items >= 0
+        scores[found] = self.to_ratings(scores[found])
+        return scores, items
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, checksummed and atomically."""

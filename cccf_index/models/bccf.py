@@ -12,8 +12,9 @@ from tqdm import tqdm
 from cccf_index import _check
 from cccf_index.codes import MAX_BITS, CompositionalCodes
 from cccf_index.models._coded import CodeModel, rating_range, scaled_ratings
+from cccf_index.models._history import Iteration
 from cccf_index.models._rows import Observed, Rows
-from cccf_index.models._training import Iteration, balanced_signs
+from cccf_index.models._training import balanced_signs
 
 
 class BCCF(CodeModel):
@@ -80,8 +81,7 @@ class BCCF(CodeModel):
         n_bits = _check.integer(self.n_bits, "n_bits", 1, MAX_BITS)
         max_iter = _check.integer(self.max_iter, "max_iter", 1)
         n_rotations = _check.integer(self.n_rotations, "n_rotations", 0)
-        _check.number(self.regularization, "regularization", 0)
-        _check.number(self.balance, "balance", 0)
+        self._ridge(), self._balance()
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
         ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
         scale = float(n_bits)
@@ -89,22 +89,19 @@ class BCCF(CodeModel):
         users, items = (rng.standard_normal((n, n_bits), dtype=np.float32) for n in ratings.shape)
         users[ratings.users.counts == 0], items[ratings.items.counts == 0] = 0, 0
         history = self._relax(scaled, users, items, max_iter, scale)
-        size = np.sqrt(np.linalg.norm(users) / max(np.linalg.norm(items), 1e-30))  # both sides count alike
-        rotation = _rotation(np.concatenate([users / size, items * size]), n_rotations, rng)
-        users, items = users @ rotation, items @ rotation
+        lengths = np.linalg.norm(users), np.linalg.norm(items)
+        size = np.sqrt(lengths[0] / lengths[1]) if min(lengths) > 0 else 1.0  # both sides count alike
+        rotation = _rotation(np.concatenate([users / size, items * size]).astype(np.float64), n_rotations, rng)
+        users, items = ((factors @ rotation).astype(np.float32) for factors in (users, items))
         self._take(ratings, scale, self._signs(users), self._signs(items), history)
         self.user_factors_, self.item_factors_ = users, items
         return self
 
-    def encode_users(self, user_items: Any) -> CompositionalCodes:
-        """Return codes of new users from their ratings (n, n_items), the items fixed."""
-        self._check_fitted()
-        return self._encoded(_check.ratings(user_items, "user_items", self.n_items_), self.item_factors_)
+    def _ridge(self) -> float:
+        return _check.number(self.regularization, "regularization", 0)
 
-    def encode_items(self, item_users: Any) -> CompositionalCodes:
-        """Return codes of new items from their ratings (n, n_users), the users fixed."""
-        self._check_fitted()
-        return self._encoded(_check.ratings(item_users, "item_users", self.n_users_), self.user_factors_)
+    def _balance(self) -> float:
+        return _check.number(self.balance, "balance", 0)
 
     def _relax(
         self, ratings: Observed, users: NDArray[np.float32], items: NDArray[np.float32], max_iter: int, scale: float
@@ -113,8 +110,8 @@ class BCCF(CodeModel):
         history = [Iteration(self._objective(ratings, values, users, items, scale), 0.0)]
         for _ in tqdm(range(max_iter), desc="BCCF", disable=None if self.verbose else True):
             begin = time.perf_counter()
-            self._solve(ratings.users, values, items, users, scale, self.balance)
-            self._solve(ratings.items, values[ratings.order], users, items, scale, self.balance)
+            self._solve(ratings.users, values, items, users, scale, self._balance())
+            self._solve(ratings.items, values[ratings.order], users, items, scale, self._balance())
             history.append(
                 Iteration(self._objective(ratings, values, users, items, scale), time.perf_counter() - begin)
             )
@@ -135,7 +132,7 @@ class BCCF(CodeModel):
         ``|x_i - (z_i - mean z)|^2`` for any z, and equal to it at x = z: so with the rows of before for z, each row
         may be solved alone, and the objective never rises.
         """
-        ridge, pull = rows.ridges(self.regularization * scale), np.zeros_like(out)
+        ridge, pull = rows.ridges(self._ridge() * scale), np.zeros_like(out)
         if balance:
             size = np.float32(balance * scale * rows.counts.mean())
             ridge += size
@@ -152,11 +149,12 @@ class BCCF(CodeModel):
         for rows, factors in ((ratings.users, users), (ratings.items, items)):
             sizes = np.einsum("ij,ij->i", factors, factors)
             mean = factors.mean(axis=0, dtype=np.float64)
-            total += float(rows.ridges(self.regularization * scale) @ sizes)
-            total += self.balance * scale * float(rows.counts.sum() * (mean @ mean))
+            total += float(rows.ridges(self._ridge() * scale) @ sizes)
+            total += self._balance() * scale * float(rows.counts.sum() * (mean @ mean))
         return total / scale**2
 
-    def _encoded(self, matrix: Any, other: NDArray[np.float32]) -> CompositionalCodes:
+    def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
+        other = self.item_factors_ if side == "user" else self.user_factors_
         factors = np.empty((matrix.shape[0], other.shape[1]), dtype=np.float32)
         values = scaled_ratings(matrix.data, self.rating_range_, self.rating_scale_).astype(np.float32)
         self._solve(Rows.of(matrix), values, other, factors, self.rating_scale_)
@@ -175,9 +173,12 @@ class BCCF(CodeModel):
             raise ValueError("the factors do not fit the parameters")
 
 
-def _rotation(factors: NDArray[np.float32], n_rotations: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return the orthogonal matrix that brings factors nearest to signs: alternately signs and Procrustes (ITQ)."""
-    rotation = np.linalg.qr(rng.standard_normal((factors.shape[1],) * 2))[0].astype(np.float32)
+def _rotation(factors: NDArray[np.float64], n_rotations: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the orthogonal matrix that brings factors nearest to signs: alternately signs and Procrustes (ITQ).
+
+    In float64, so that the order in which BLAS adds, which depends on its threads, decides no sign.
+    """
+    rotation = np.linalg.qr(rng.standard_normal((factors.shape[1],) * 2))[0]
     for _ in range(n_rotations):
         left, _, right = np.linalg.svd(factors.T @ np.sign(factors @ rotation))
         rotation = left @ right

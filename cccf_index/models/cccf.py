@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -110,10 +111,7 @@ class CCCF(DiscreteModel):
         """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
         _check.choice(self.weights, "weights", ("kernel",))
         _check.choice(self.anchors, "anchors", ANCHORS)
-        _check.choice(self.kernel, "kernel", KERNELS)
-        _check.choice(self.distance, "distance", DISTANCES)
-        if _check.number(self.bandwidth, "bandwidth", 0) == 0:
-            raise ValueError("`bandwidth` must be above 0, got 0.")
+        self._check_kernel()
         seed = _check.integer(self.seed, "seed", 0)
         self._plan(1.0)
         ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
@@ -125,19 +123,15 @@ class CCCF(DiscreteModel):
         self.latents_, self.user_anchors_, self.item_anchors_ = latents, users, items
         return self
 
-    def encode_users(self, user_items: Any) -> CompositionalCodes:
-        """Return codes of new users from their ratings (n, n_items), the items fixed."""
-        self._check_fitted()
-        matrix = _check.ratings(user_items, "user_items", self.n_items_)
-        weights = self._weights_of(self.latents_.encode_users(matrix), self.user_anchors_)
-        return self._fold_in(matrix, weights, self.item_codes_)
+    def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
+        anchors = self.user_anchors_ if side == "user" else self.item_anchors_
+        return self._fold_in(matrix, self._weights_of(self.latents_._encode(matrix, side), anchors), side)
 
-    def encode_items(self, item_users: Any) -> CompositionalCodes:
-        """Return codes of new items from their ratings (n, n_users), the users fixed."""
-        self._check_fitted()
-        matrix = _check.ratings(item_users, "item_users", self.n_users_)
-        weights = self._weights_of(self.latents_.encode_items(matrix), self.item_anchors_)
-        return self._fold_in(matrix, weights, self.user_codes_)
+    def _check_kernel(self) -> None:
+        _check.choice(self.kernel, "kernel", KERNELS)
+        _check.choice(self.distance, "distance", DISTANCES)
+        if _check.number(self.bandwidth, "bandwidth", 0) == 0:
+            raise ValueError("`bandwidth` must be above 0, got 0.")
 
     def _fitted_latents(self, user_items: Any, shape: tuple[int, int]) -> MF:
         if self.latents is None:
@@ -152,10 +146,11 @@ class CCCF(DiscreteModel):
         found = (self.latents.n_users_, self.latents.n_items_)
         if found != shape:
             raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found}.")
-        return self.latents
+        return copy.copy(self.latents)  # which a later fit of theirs does not change
 
     def _weights_of(self, latents: NDArray[Any], anchors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights (G, n) by component, as training takes them."""
+        self._check_kernel()
         weights = component_weights(latents, anchors, self.kernel, self.distance, self.bandwidth, bool(self.normalize))
         return np.ascontiguousarray(weights.T)
 

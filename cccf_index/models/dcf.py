@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._coded import DiscreteModel
 
@@ -62,14 +61,5 @@ class DCF(DiscreteModel):
         self._learn(ratings, (np.ones((1, m), dtype=np.float32), np.ones((1, n), dtype=np.float32)))
         return self
 
-    def encode_users(self, user_items: Any) -> CompositionalCodes:
-        """Return codes of new users from their ratings (n, n_items), the items fixed."""
-        self._check_fitted()
-        matrix = _check.ratings(user_items, "user_items", self.n_items_)
-        return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), self.item_codes_)
-
-    def encode_items(self, item_users: Any) -> CompositionalCodes:
-        """Return codes of new items from their ratings (n, n_users), the users fixed."""
-        self._check_fitted()
-        matrix = _check.ratings(item_users, "item_users", self.n_users_)
-        return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), self.user_codes_)
+    def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
+        return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), side)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
-from cccf_index.models._features import FeatureFit, feature_matrix
+from cccf_index.models._features import FeatureFit
 from cccf_index.models.dcf import DCF
 
 
@@ -98,16 +98,20 @@ class DCMF(DCF):
         return self
 
     def encode_users(self, user_items: Any, user_features: Any = None) -> CompositionalCodes:
-        """Return codes of new users from their ratings (n, n_items) and features, the items fixed."""
+        """Return codes of new users from their ratings (n, n_items) and features, the items fixed.
+
+        For users without any ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_items))``.
+        """
         self._check_fitted()
-        matrix = _check.ratings(user_items, "user_items", self.n_items_)
-        return self._encoded(matrix, "user", user_features, self.item_codes_)
+        return self._with_features(_check.ratings(user_items, "user_items", self.n_items_), "user", user_features)
 
     def encode_items(self, item_users: Any, item_features: Any = None) -> CompositionalCodes:
-        """Return codes of new items from their ratings (n, n_users) and features, the users fixed."""
+        """Return codes of new items from their ratings (n, n_users) and features, the users fixed.
+
+        For items without any ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_users))``.
+        """
         self._check_fitted()
-        matrix = _check.ratings(item_users, "item_users", self.n_users_)
-        return self._encoded(matrix, "item", item_features, self.user_codes_)
+        return self._with_features(_check.ratings(item_users, "item_users", self.n_users_), "item", item_features)
 
     def _feature_fit(
         self, word: str, features: Any, n: int, coefficients: NDArray[np.float32] | None = None
@@ -117,19 +121,19 @@ class DCMF(DCF):
         ridge = _check.number(self.feature_ridge, "feature_ridge", 0)
         if features is None:
             return None
-        matrix = feature_matrix(
+        matrix = _check.features(
             features, f"{word}_features", n, None if coefficients is None else coefficients.shape[1]
         )
         if coefficients is None:
             coefficients = np.zeros((1, matrix.shape[1], self.n_bits), dtype=np.float32)
         return FeatureFit(matrix, strength * coefficients.shape[2], ridge, coefficients)  # ratings reach n_bits
 
-    def _encoded(self, matrix: Any, word: str, features: Any, other: CompositionalCodes) -> CompositionalCodes:
-        coefficients = getattr(self, f"{word}_coefficients_")
+    def _with_features(self, matrix: Any, side: str, features: Any) -> CompositionalCodes:
+        coefficients = getattr(self, f"{side}_coefficients_")
         if features is not None and coefficients.shape[1] == 0:
-            raise ValueError(f"`{word}_features` must be None: the model was fitted without any.")
-        fit = self._feature_fit(word, features, matrix.shape[0], coefficients)
-        return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), other, fit)
+            raise ValueError(f"`{side}_features` must be None: the model was fitted without any.")
+        fit = self._feature_fit(side, features, matrix.shape[0], coefficients)
+        return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), side, fit)
 
     def _verify(self) -> None:
         super()._verify()

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from cccf_index import _check
+from cccf_index.models._history import Iteration
 from cccf_index.models._rows import Observed, Rows
-from cccf_index.models._training import Iteration
 from cccf_index.models.base import Recommender
 
 SCORES = 2**22  # scores that are ranked at a time
@@ -109,26 +109,15 @@ class MF(Recommender):
         width = np.shape(item_factors)[1]
         model = cls(n_factors=width, **params)
         dtype, _ = model._numbers()
-        model._take(
-            _check.matrix(user_factors, "user_factors", width).astype(dtype),
-            _check.matrix(item_factors, "item_factors", width).astype(dtype),
-        )
+        _check.matrix(user_factors, "user_factors", width)
+        _check.matrix(item_factors, "item_factors", width)
+        model._take(np.array(user_factors, dtype=dtype, order="C"), np.array(item_factors, dtype=dtype, order="C"))
         model.history_ = []
         return model
 
     def __sklearn_clone__(self) -> MF:
         """Return an unfitted copy; but a model from factors, which no `fit` could restore, as it is."""
         return self if vars(self).get("history_") == [] else type(self)(**self.get_params())
-
-    def encode_users(self, user_items: Any) -> NDArray[Any]:
-        """Return factors (n, n_factors) of new users from their ratings (n, n_items), the items fixed."""
-        self._check_fitted()
-        return self._encoded(_check.ratings(user_items, "user_items", self.n_items_), self.item_factors_)
-
-    def encode_items(self, item_users: Any) -> NDArray[Any]:
-        """Return factors (n, n_factors) of new items from their ratings (n, n_users), the users fixed."""
-        self._check_fitted()
-        return self._encoded(_check.ratings(item_users, "item_users", self.n_users_), self.user_factors_)
 
     def to_index(self) -> faiss.IndexFlatIP:
         """Return a `faiss.IndexFlatIP` of the items; search it with ``user_factors_``."""
@@ -145,7 +134,8 @@ class MF(Recommender):
         self.user_factors_, self.item_factors_ = users, items
         self.n_users_, self.n_items_ = len(users), len(items)
 
-    def _encoded(self, matrix: Any, other: NDArray[Any]) -> NDArray[Any]:
+    def _encode(self, matrix: Any, side: str) -> NDArray[Any]:
+        other = self.item_factors_ if side == "user" else self.user_factors_
         out = np.empty((matrix.shape[0], other.shape[1]), dtype=other.dtype)
         _solve(Rows.of(matrix), matrix.data.astype(other.dtype), other, self._numbers()[1], out)
         return out
@@ -155,7 +145,7 @@ class MF(Recommender):
         ratings.users.add_scores(residual, users, items, -1)
         total = float(np.square(residual, dtype=np.float64).sum())
         for rows, factors in ((ratings.users, users), (ratings.items, items)):
-            total += self.regularization * float(rows.counts @ np.einsum("ij,ij->i", factors, factors))
+            total += self._numbers()[1] * float(rows.counts @ np.einsum("ij,ij->i", factors, factors))
         return total
 
     def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -172,7 +162,10 @@ class MF(Recommender):
             if exclude is not None:
                 part = exclude[start : start + step].tocoo()
                 scores[part.row, part.col] = -np.inf
-            best = np.sort(np.argpartition(scores, self.n_items_ - k, axis=1)[:, self.n_items_ - k :], axis=1)
+            worst = np.partition(scores, self.n_items_ - k, axis=1)[:, [self.n_items_ - k]]
+            tied = scores == worst
+            room = k - np.count_nonzero(scores > worst, axis=1, keepdims=True)
+            best = np.nonzero((scores > worst) | (tied & (np.cumsum(tied, axis=1) <= room)))[1].reshape(-1, k)
             values = np.take_along_axis(scores, best, axis=1)
             order = np.argsort(-values, axis=1, kind="stable")
             found, values = (np.take_along_axis(array, order, axis=1) for array in (best, values))
