@@ -33,6 +33,34 @@ MODELS: dict[str, Callable[[int], Any]] = {
 }
 
 
+def baseline(ratings: Ratings, seeds: list[int]) -> dict[str, Any]:
+    """Return what needs no model: held-out items ranked by their mean rating, the catalogue by popularity."""
+    rated, catalogue = [], []
+    for seed in seeds:
+        train, test = split_ratings(ratings.user_items, seed=seed)
+        counts, sums = (np.bincount(train.indices, weights, minlength=train.shape[1]) for weights in (None, train.data))
+        means = (sums + 10 * train.data.mean()) / (counts + 10)  # as if each item had ten mean ratings more
+        rated.append(rated_ndcg(means[test.indices], test, CUTS))
+        order = np.argsort(-counts, kind="stable")
+        ranking = np.empty((train.shape[0], max(CUTS)), dtype=np.int64)
+        for user in range(len(ranking)):
+            seen = train.indices[train.indptr[user] : train.indptr[user + 1]]
+            first = order[: len(seen) + max(CUTS)]
+            ranking[user] = first[~np.isin(first, seen)][: max(CUTS)]
+        catalogue.append(catalogue_ndcg(ranking, test, CUTS))
+    return summary(rated, catalogue)
+
+
+def summary(rated: list[Any], catalogue: list[Any]) -> dict[str, Any]:
+    """Return the mean and the standard deviation over splits, and the first split."""
+    result: dict[str, Any] = {}
+    for key, values in (("rated", rated), ("catalogue", catalogue)):
+        result[key] = np.mean(values, axis=0).tolist()
+        result[f"{key}, standard deviation"] = np.std(values, axis=0).tolist()
+        result[f"{key}, first split"] = values[0].tolist()
+    return result
+
+
 def features(name: str, ratings: Ratings) -> dict[str, Any]:
     """Return what `fit` takes besides ratings."""
     return {"item_features": ratings.item_features} if name == "DCMF" else {}
@@ -61,12 +89,17 @@ def measured(name: str, bits: int, regularization: float, ratings: Ratings, seed
         catalogue.append(catalogue_ndcg(model, test, CUTS, train=train))
         if isinstance(model, CCCF):
             active = 1 - (model.user_codes_.sparsity + model.item_codes_.sparsity) / 2
-    result = {"regularization": regularization, "seconds": float(np.mean(seconds)), "active components": active}
-    for key, values in (("rated", rated), ("catalogue", catalogue)):
-        result[key] = np.mean(values, axis=0).tolist()
-        result[f"{key}, standard deviation"] = np.std(values, axis=0).tolist()
-        result[f"{key}, first split"] = values[0].tolist()
-    return result
+    figures = {"regularization": regularization, "seconds": float(np.mean(seconds)), "active components": active}
+    return {**figures, **summary(rated, catalogue)}
+
+
+def row(name: str, bits: Any, figures: dict[str, Any]) -> str:
+    """Return a row of the table."""
+    shown = [
+        f"{figures[key][-1]:.4f} ± {figures[f'{key}, standard deviation'][-1]:.4f}" for key in ("rated", "catalogue")
+    ]
+    seconds = f"{figures['seconds']:.1f}" if "seconds" in figures else ""
+    return f"| {name} | {bits} | {figures.get('regularization', '')} | {shown[0]} | {shown[1]} | {seconds} |"
 
 
 def main() -> None:
@@ -84,20 +117,15 @@ def main() -> None:
     print(f"\n{arguments.dataset}: {ratings}, {arguments.splits} splits")
     print("\n| model | bits | regularization | rated NDCG@10 | catalogue NDCG@10 | training, s |")
     print("|---|---|---|---|---|---|")
-    results: dict[str, Any] = {"cut-offs": list(CUTS), "splits": arguments.splits}
+    seeds = list(range(arguments.splits))
+    figures = baseline(ratings, seeds)
+    results: dict[str, Any] = {"cut-offs": list(CUTS), "splits": arguments.splits, "mean and popularity": figures}
+    print(row("item mean, popularity", "", figures), flush=True)
     for name in names:
         regularization = tuned(name, ratings, split_ratings(ratings.user_items, seed=0)[0])
         for bits in arguments.bits:
-            figures = measured(name, bits, regularization, ratings, list(range(arguments.splits)))
-            results[f"{name}, {bits} bits"] = figures
-            shown = [
-                f"{figures[key][-1]:.4f} ± {figures[f'{key}, standard deviation'][-1]:.4f}"
-                for key in ("rated", "catalogue")
-            ]
-            print(
-                f"| {name} | {bits} | {regularization} | {shown[0]} | {shown[1]} | {figures['seconds']:.1f} |",
-                flush=True,
-            )
+            figures = results[f"{name}, {bits} bits"] = measured(name, bits, regularization, ratings, seeds)
+            print(row(name, bits, figures), flush=True)
     if arguments.save:
         command = f"python benchmarks/bench_accuracy.py --data DIR --dataset {arguments.dataset} --save"
         save(f"accuracy-{arguments.dataset}", command, results)

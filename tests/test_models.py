@@ -492,7 +492,7 @@ def test_features_are_refused_or_checked(name):
         DCMF().fit(MATRIX, item_features=RATINGS.user_features)
     with pytest.raises(ValueError, match=r"`user_features` must be of shape \(300, any\)"):
         DCMF().fit(MATRIX, user_features=RATINGS.item_features)
-    with pytest.raises(ValueError, match="finite.*got nan"):
+    with pytest.raises(ValueError, match=r"finite.*got nan"):
         DCMF().fit(MATRIX, item_features=np.full((120, 2), np.nan))
     with pytest.raises(ValueError, match="at least one column"):
         DCMF().fit(MATRIX, item_features=np.empty((120, 0)))
