@@ -23,6 +23,7 @@ from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 CUTS = (2, 4, 6, 8, 10)
 GRID = (0.03, 0.05, 0.07, 0.09, 0.12, 0.2, 0.3, 0.45, 0.7)
 COMPONENTS = 8
+SPLITS = 5
 MODELS: dict[str, Callable[[int], Any]] = {
     "MF": lambda bits: MF(bits),
     "BCCF": lambda bits: BCCF(bits),
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="folder with <dataset>.npz")
     parser.add_argument("--dataset", default="ml-1m", help="ml-1m, yelp-dfm, amazon-dfm or another name of a file")
     parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128])
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/accuracy-<dataset>.json")
     arguments = parser.parse_args()
@@ -127,7 +128,8 @@ def main() -> None:
             figures = results[f"{name}, {bits} bits"] = measured(name, bits, regularization, ratings, seeds)
             print(row(name, bits, figures), flush=True)
     if arguments.save:
-        command = f"python benchmarks/bench_accuracy.py --data DIR --dataset {arguments.dataset} --save"
+        options = "" if arguments.splits == SPLITS else f" --splits {arguments.splits}"
+        command = f"python benchmarks/bench_accuracy.py --data DIR --dataset {arguments.dataset}{options} --save"
         save(f"accuracy-{arguments.dataset}", command, results)
 
 

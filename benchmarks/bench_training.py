@@ -62,7 +62,7 @@ def peak(make: Callable[[], Any], ratings: Any) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", required=True, help="folder with ml-1m.npz and amazon-dfm.npz")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/training.json")
     arguments = parser.parse_args()
     small, _ = split_ratings(load(arguments.data, "ml-1m").user_items)

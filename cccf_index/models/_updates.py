@@ -97,12 +97,12 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, ridge, 
     scratch[: p * (p + BLOCK + 1)] = 0
     right[:r] = pull
     for t in range(indices.size):
-        row, features = block[t % BLOCK], other[indices[t]]
-        size = weight * other_weights[indices[t]]
+        j, place = indices[t], t % BLOCK  # a view of `other` would count references, for which threads wait
+        size = weight * other_weights[j]
         for q in range(r):
-            row[q] = size * features[q]
-            right[q] += targets[t] * row[q]
-        if t % BLOCK == BLOCK - 1:
+            block[place, q] = size * other[j, q]
+            right[q] += targets[t] * block[place, q]
+        if place == BLOCK - 1:
             add_outer(gram, block, 0, 1)
     if indices.size % BLOCK:
         block[indices.size % BLOCK :] = 0
@@ -125,10 +125,10 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, ridge,
     right = scratch[width * (width + height) : width * (width + height + 1)]
     scratch[: width * (width + height + 1)] = 0
     for t in range(n):
-        features = other[indices[t]]
-        size = weight * other_weights[indices[t]]
+        j = indices[t]
+        size = weight * other_weights[j]
         for q in range(r):
-            columns[q, t] = size * features[q]
+            columns[q, t] = size * other[j, q]
     for q in range(0, height, BLOCK):
         add_outer(gram, columns[q : q + BLOCK], 0, 1)
     ridge = add_ridge(gram, ridge, n)
