@@ -35,7 +35,7 @@ def read_npz(path: str) -> Triples:
                 arrays = [matrix.row, matrix.col, matrix.data]
             else:
                 arrays = [file[name] for name in NPZ_NAMES if name in file]
-    except (ValueError, EOFError, zipfile.BadZipFile, OSError, TypeError, KeyError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, OSError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise ValueError(f"{path} is no .npz file of ratings: {error}. {expected}") from error
