@@ -237,3 +237,22 @@ def features(x: Any, name: str, n: int, n_columns: int | None = None) -> Any:
             "Fill in what is not known."
         )
     return array
+
+
+def rows(values: ArrayLike, name: str, n: int) -> NDArray[np.int64]:
+    """Return rows of a model's users or items, which `name` says in the plural, as int64 of any shape."""
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise TypeError(
+            f"`{name}` must be integers, the rows of {name} in the ratings, got dtype {array.dtype}. "
+            f"For ids see `Ratings.{name[:-1]}_rows`, for a mask pass `numpy.flatnonzero` of it."
+        )
+    if array.size and not (array.min() >= 0 and array.max() < n):
+        wrong = array[(array < 0) | (array >= n)].flat[0]
+        raise ValueError(
+            f"`{name}` must be rows from 0 to {n - 1}, got {wrong}. For ids see `Ratings.{name[:-1]}_rows`; "
+            f"what the model never saw goes through `encode_{name}`."
+        )
+    return array.astype(np.int64)

@@ -166,7 +166,9 @@ class Recommender(abc.ABC):
         ratings : ndarray of float, of the broadcast shape
         """
         self._check_fitted()
-        pairs = np.broadcast_arrays(_rows(users, "users", self.n_users_), _rows(items, "items", self.n_items_))
+        pairs = np.broadcast_arrays(
+            _check.rows(users, "users", self.n_users_), _check.rows(items, "items", self.n_items_)
+        )
         left, right = (part.ravel() for part in pairs)
         scores = []
         for start in range(0, max(left.size, 1), PAIRS):
@@ -197,7 +199,7 @@ class Recommender(abc.ABC):
             Items; -1 where there are no more. Mind it when you use them as indices, as in ``item_ids[I]``.
         """
         self._check_fitted()
-        rows = np.arange(self.n_users_) if users is None else _rows(users, "users", self.n_users_)
+        rows = np.arange(self.n_users_) if users is None else _check.rows(users, "users", self.n_users_)
         if rows.ndim != 1:
             raise ValueError(f"`users` must be 1-dimensional, got shape {rows.shape}. For one user pass [user].")
         k = _check.integer(k, "k", 1)
@@ -221,21 +223,3 @@ class Recommender(abc.ABC):
     def load(cls: type[M], path: str | os.PathLike[str]) -> M:
         """Read what `save` wrote; a damaged or foreign file is a ValueError."""
         return _files.read(path, cls)
-
-
-def _rows(values: ArrayLike, name: str, n: int) -> NDArray[np.int64]:
-    array = np.asarray(values)
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
-        raise TypeError(
-            f"`{name}` must be integers, the rows of {name} in the ratings, got dtype {array.dtype}. "
-            f"For ids see `Ratings.{name[:-1]}_rows`, for a mask pass `numpy.flatnonzero` of it."
-        )
-    if array.size and not (array.min() >= 0 and array.max() < n):
-        wrong = array[(array < 0) | (array >= n)].flat[0]
-        raise ValueError(
-            f"`{name}` must be rows from 0 to {n - 1}, got {wrong}. For ids see `Ratings.{name[:-1]}_rows`; "
-            f"what the model never saw goes through `encode_{name}`."
-        )
-    return array.astype(np.int64)
