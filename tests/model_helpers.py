@@ -1,0 +1,33 @@
+"""What the tests of models share: small ratings, each model at a size that fits in a moment."""
+
+import numpy as np
+import pytest
+
+from cccf_index.datasets import synthetic_ratings
+from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
+
+RATINGS = synthetic_ratings(300, 120, n_groups=4, ratings_per_user=40, seed=7)
+MATRIX = RATINGS.user_items
+MODELS = {
+    "MF": lambda **p: MF(**{"n_factors": 6, "max_iter": 4, "verbose": False, **p}),
+    "MF64": lambda **p: MF(**{"n_factors": 6, "max_iter": 4, "dtype": "float64", "verbose": False, **p}),
+    "BCCF": lambda **p: BCCF(**{"n_bits": 12, "max_iter": 4, "verbose": False, **p}),
+    "DCF": lambda **p: DCF(**{"n_bits": 12, "verbose": False, **p}),
+    "DCMF": lambda **p: DCMF(**{"n_bits": 12, "verbose": False, **p}),
+    "CCCF": lambda **p: CCCF(**{"n_components": 3, "n_bits": 6, "n_factors": 5, "verbose": False, **p}),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def fitted(name, matrix=MATRIX, **params):
+    features = {"item_features": RATINGS.item_features[: matrix.shape[1]]} if name == "DCMF" else {}
+    return MODELS[name](**params).fit(matrix, **features)
+
+
+def dense_predictions(model):
+    return model.predict(np.arange(model.n_users_)[:, None], np.arange(model.n_items_))
+
+
+def assert_equal_models(one, other):
+    np.testing.assert_array_equal(dense_predictions(one), dense_predictions(other))
+    assert [entry.objective for entry in one.history_] == [entry.objective for entry in other.history_]
