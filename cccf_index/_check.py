@@ -19,6 +19,10 @@ MAX_ID = 2**63 - 2  # the largest int64 marks an empty place in the heap
 MAX_FLOAT = 1e16  # G * r * MAX_FLOAT ** 2 still is a finite float32
 
 
+class NotFittedError(ValueError, AttributeError):
+    """A model or a quantizer was asked before `fit`."""
+
+
 def integer(value: Any, name: str, low: int, high: int | None = None, or_else: str = "") -> int:
     """Return `value` as int; numpy integers are welcome, floats and bools are not."""
     wanted = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"

@@ -26,7 +26,12 @@ VERSION = 1
 ALIGN = 64
 _HEAD = struct.Struct("<8sII")  # magic, version, 0
 _TAIL = struct.Struct("<QQI8s")  # manifest's offset and length, its checksum, magic
-READERS = {"codes": "CompositionalCodes.load", "index": "read_index", "model": "cccf_index.models.load"}
+READERS = {
+    "codes": "CompositionalCodes.load",
+    "index": "read_index",
+    "model": "cccf_index.models.load",
+    "quantizer": "CompositionalQuantizer.load",
+}
 _MAGIC, _END = b"CCCFfile", b"CCCFdone"
 
 Meta = dict[str, Any]

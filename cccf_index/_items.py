@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -11,7 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
+from cccf_index._check import NotFittedError
 from cccf_index._filters import listed_ids, members
+from cccf_index._learning import MAX_DIMENSION
 from cccf_index._store import State
 from cccf_index.codes import (
     MAX_BIAS,
@@ -23,6 +26,7 @@ from cccf_index.codes import (
     round_weights,
     word_layout,
 )
+from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.segment import Rows
 
 Items = TypeVar("Items", bound="CodedItems")
@@ -31,7 +35,14 @@ Items = TypeVar("Items", bound="CodedItems")
 class CodedItems:
     """The part of `IndexCCCF` that does not search."""
 
-    def __init__(self, n_components: int, n_bits: int, scale: int | str | None = 100) -> None:
+    def __init__(
+        self,
+        n_components: int,
+        n_bits: int,
+        scale: int | str | None = 100,
+        d: int | None = None,
+        quantizer: CompositionalQuantizer | None = None,
+    ) -> None:
         self._n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
         self._n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
         if isinstance(scale, str):
@@ -40,10 +51,25 @@ class CodedItems:
         elif scale is not None:
             scale = _check.integer(scale, "scale", 1, MAX_SCALE, or_else='"auto" or None')
         self._scale = scale
+        self._quantizer = self._checked_quantizer(d, quantizer)
+        self._d = None if d is None else _check.integer(d, "d", 1, MAX_DIMENSION)
         self.verbose = False
         self._lock = _threads.Lock()
         self._state = self._empty()
         self._waiting: tuple[tuple[Rows, ...], set[int]] = ((), set())
+
+    def _checked_quantizer(self, d: Any, quantizer: Any) -> CompositionalQuantizer | None:
+        """Return the quantizer of an index of vectors: a given one, or one to be trained for vectors of `d`."""
+        if quantizer is None:
+            return None if d is None else CompositionalQuantizer(self.n_components, self.n_bits, verbose=False)
+        if not isinstance(quantizer, CompositionalQuantizer):
+            raise TypeError(f"`quantizer` must be a CompositionalQuantizer, got {type(quantizer).__name__}.")
+        found, wanted = (quantizer.n_components, quantizer.n_bits), (self.n_components, self.n_bits)
+        if found != wanted:
+            raise ValueError(f"`quantizer` must make codes of {wanted[0]}x{wanted[1]} bits, got {found[0]}x{found[1]}.")
+        if d is not None and quantizer.is_fitted and quantizer.d != d:
+            raise ValueError(f"`d` must be {quantizer.d}, as that of the quantizer, got {d}.")
+        return copy(quantizer)  # a later fit of theirs does not change the index
 
     def _empty(self) -> State:
         return State(scale=float(self.scale) if isinstance(self.scale, int) else None)
@@ -65,8 +91,20 @@ class CodedItems:
 
     @property
     def d(self) -> int:
-        """The dimension G * r of the expanded vectors."""
-        return self.n_components * self.n_bits
+        """The dimension of vectors: G * r of expanded ones, or that of the vectors that a quantizer takes."""
+        if self._quantizer is None:
+            return self.n_components * self.n_bits
+        return self._d or self._quantizer.d
+
+    @property
+    def quantizer(self) -> CompositionalQuantizer | None:
+        """What makes codes of vectors; None where items are codes or expanded vectors."""
+        return self._quantizer
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether items can be added."""
+        return self._quantizer is None or self._quantizer.is_fitted
 
     @property
     def ntotal(self) -> int:
@@ -85,7 +123,7 @@ class CodedItems:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all codes, weights, ids and tables."""
+        """Bytes of all codes, weights, ids and tables; those of a quantizer are `quantizer.nbytes`."""
         return sum(part.segment.nbytes + part.dead.nbytes for part in self._snapshot().parts)
 
     def __len__(self) -> int:
@@ -93,10 +131,10 @@ class CodedItems:
 
     def __copy__(self: Items) -> Items:
         """Return an index of its own that shares the immutable segments: it costs nothing."""
-        copy = type(self)(self.n_components, self.n_bits, self.scale)
-        copy.verbose = self.verbose
-        copy._state = self._state
-        return copy
+        other = type(self)(self.n_components, self.n_bits, self.scale, d=self._d, quantizer=self._quantizer)
+        other.verbose = self.verbose
+        other._state = self._state
+        return other
 
     def __deepcopy__(self: Items, memo: dict[int, Any]) -> Items:
         return self.__copy__()
@@ -107,7 +145,7 @@ class CodedItems:
         Parameters
         ----------
         x : CompositionalCodes or array_like of float, shape (n, d)
-            Codes or their expanded vectors.
+            Codes or their expanded vectors; with a quantizer, codes or vectors, which it encodes.
         bias : array_like of float, shape (n,), optional
             Added to the items' scores (a model's item bias, a boost), rounded at the index's scale.
         """
@@ -177,6 +215,9 @@ class CodedItems:
                 f"`otherIndex` must have codes of {self.n_components}x{self.n_bits} bits, "
                 f"got {otherIndex.n_components}x{otherIndex.n_bits}."
             )
+        same = otherIndex.quantizer is None if self.quantizer is None else self.quantizer.equals(otherIndex.quantizer)
+        if not same:
+            raise ValueError("`otherIndex` must have the same quantizer. Add its vectors instead.")
         scales = {index.scale_ for index in (self, otherIndex) if index.ntotal or index.scale != "auto"}
         if (self.scale is None) != (otherIndex.scale is None) or len(scales - {None}) > 1:
             raise ValueError(
@@ -228,8 +269,11 @@ class CodedItems:
         if len(ids):
             rows = self._known(state, ids, "key")
             weights = rows.weights.astype(np.float64) / state.divisor
-            vectors[:] = expand(rows.words, weights.astype(np.float32), self.n_bits)
+            vectors[:] = self._decoded(expand(rows.words, weights.astype(np.float32), self.n_bits))
         return vectors
+
+    def _decoded(self, expanded: NDArray[np.float32]) -> NDArray[np.float32]:
+        return expanded if self._quantizer is None else self._quantizer._decoded(expanded)
 
     @property
     def _sa_dtype(self) -> np.dtype:
@@ -261,18 +305,27 @@ class CodedItems:
             raise ValueError(f"`codes` must be of shape (n, {self.sa_code_size()}), got {octets.shape}.")
         vectors = _check.output(x, "x", (len(octets), self.d), np.float32)
         records = np.ascontiguousarray(octets).view(self._sa_dtype).reshape(len(octets))
-        vectors[:] = CompositionalCodes(records["bits"], records["weights"], self.n_bits).to_vectors()
+        items = CompositionalCodes(records["bits"], records["weights"], self.n_bits)
+        vectors[:] = self._decoded(items.to_vectors())
         return vectors
 
     def _checked(self, x: Any, bias: Any) -> tuple[CompositionalCodes, NDArray[np.float32] | None]:
         """Return items to add as codes, and their biases."""
         if not isinstance(x, CompositionalCodes):
-            x = CompositionalCodes.from_vectors(x, self.n_components, self.n_bits)
+            if self._quantizer is None:
+                x = CompositionalCodes.from_vectors(x, self.n_components, self.n_bits)
+            else:
+                x = self._trained().encode_items(_check.matrix(x, "x", self.d))
         if (x.n_components, x.n_bits) != (self.n_components, self.n_bits):
             raise ValueError(
                 f"`x` must be codes of {self.n_components}x{self.n_bits} bits, got {x.n_components}x{x.n_bits}."
             )
         return x, None if bias is None else _check.vector(bias, "bias", len(x))
+
+    def _trained(self) -> CompositionalQuantizer:
+        if self._quantizer is None or not self._quantizer.is_fitted:
+            raise NotFittedError("This index is not trained yet. Call `train` with vectors first.")
+        return self._quantizer
 
     def _scale_for(self, state: State, codes: CompositionalCodes, bias: Any) -> float | None:
         """Return the scale of item weights; "auto" is settled by the first items that have a weight or bias."""

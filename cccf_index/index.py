@@ -4,47 +4,18 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
-from cccf_index import _check, _scan, _threads
-from cccf_index._filters import restrict
+from cccf_index import _check, _scan
 from cccf_index._items import CodedItems
-from cccf_index._store import Part, State
+from cccf_index._parameters import Options
+from cccf_index._store import State
 from cccf_index.codes import CompositionalCodes, code_size, split
-
-
-@dataclass
-class SearchParametersCCCF:
-    """How to search, in the manner of `faiss.SearchParameters`.
-
-    Parameters
-    ----------
-    sel : faiss.IDSelector or array_like of int, optional
-        Only items that it accepts are returned.
-    num_threads : int
-        0 takes what `faiss.omp_set_num_threads` allows.
-    prune : bool
-        Skip groups of items whose bound is below the k-th best score. It never changes a result.
-
-    Examples
-    --------
-    >>> import faiss
-    >>> from cccf_index import SearchParametersCCCF
-    >>> params = SearchParametersCCCF(sel=faiss.IDSelectorRange(0, 100), num_threads=1)
-    """
-
-    sel: Any = None
-    num_threads: int = 0
-    prune: bool = True
-
-    def __post_init__(self) -> None:
-        self.num_threads = _check.integer(self.num_threads, "num_threads", 0)
+from cccf_index.quantizer import CompositionalQuantizer
 
 
 class IndexCCCF(CodedItems):
@@ -65,6 +36,11 @@ class IndexCCCF(CodedItems):
         Weights of items and queries are multiplied by it and rounded (the paper's e, section 3.8), so that
         scores are exact integers. "auto" takes the largest that cannot overflow: the first items added
         fit one byte, and each query takes what 32 bits allow. None keeps float weights (the paper's EXACT).
+    d : int, optional
+        Makes an index of vectors of that dimension: `train` learns how to encode them, then items and queries are
+        vectors. `from_embeddings` does it all.
+    quantizer : CompositionalQuantizer, optional
+        Makes an index of the vectors that it was fitted to.
 
     Examples
     --------
@@ -80,21 +56,93 @@ class IndexCCCF(CodedItems):
     """
 
     metric_type = faiss.METRIC_INNER_PRODUCT
-    is_trained = True
 
-    def __init__(self, n_components: int, n_bits: int, scale: int | str | None = 100) -> None:
-        super().__init__(n_components, n_bits, scale)
+    def __init__(
+        self,
+        n_components: int,
+        n_bits: int,
+        scale: int | str | None = 100,
+        *,
+        d: int | None = None,
+        quantizer: CompositionalQuantizer | None = None,
+    ) -> None:
+        super().__init__(n_components, n_bits, scale, d, quantizer)
+
+    @classmethod
+    def from_embeddings(
+        cls,
+        item_vectors: ArrayLike,
+        user_vectors: ArrayLike | None = None,
+        n_components: int = 8,
+        n_bits: int = 16,
+        *,
+        ids: ArrayLike | None = None,
+        scale: int | str | None = "auto",
+        **params: Any,
+    ) -> IndexCCCF:
+        """Encode the items of any embedding model, and return their index, which `search` takes the users' vectors.
+
+        Parameters
+        ----------
+        item_vectors : array_like of float, shape (n_items, p)
+        user_vectors : array_like of float, shape (n_users, p), optional
+            What will search, or a sample of it; see `CompositionalQuantizer.fit`.
+        n_components, n_bits : int
+        ids : array_like of int, shape (n_items,), optional
+            0, 1, ... where they are not given.
+        scale : int, "auto" or None
+        **params
+            Of `CompositionalQuantizer`: `max_active`, `seed`, ...
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cccf_index import IndexCCCF
+        >>> rng = np.random.default_rng(0)
+        >>> users, items = rng.standard_normal((500, 32)), rng.standard_normal((1000, 32))
+        >>> index = IndexCCCF.from_embeddings(items, users)
+        >>> D, I = index.search(users[:3], 10)
+        >>> I.shape
+        (3, 10)
+        """
+        quantizer = CompositionalQuantizer(n_components, n_bits, **params)
+        quantizer.fit(item_vectors, user_vectors)
+        index = cls(n_components, n_bits, scale, quantizer=quantizer)
+        if ids is None:
+            index.add(quantizer.item_codes_)
+        else:
+            index.add_with_ids(quantizer.item_codes_, ids)
+        return index
 
     def __repr__(self) -> str:
         name = f"IndexCCCF(n_components={self.n_components}, n_bits={self.n_bits}, scale={self.scale!r})"
-        return f"<{name}, ntotal={self.ntotal}>"
+        vectors = "" if self._quantizer is None else f", d={self.d if self._d or self.is_trained else None}"
+        return f"<{name}{vectors}, ntotal={self.ntotal}>"
 
-    def train(self, x: ArrayLike | CompositionalCodes) -> None:
-        """Check the dimension of `x`; codes come trained."""
+    def train(self, x: ArrayLike | CompositionalCodes, queries: ArrayLike | None = None) -> None:
+        """Learn how to encode vectors like those of `x`; without a quantizer only check `x`, as codes come trained.
+
+        Parameters
+        ----------
+        x : array_like of float, shape (n, d)
+            Items, or a sample of them.
+        queries : array_like of float, shape (nq, d), optional
+            What will search, or a sample of it. Without them queries are taken to be like `x`, with a warning; pass `x`
+            again if they are.
+        """
         if isinstance(x, CompositionalCodes):
             self._checked(x, None)
-        else:
-            _check.matrix(x, "x", self.d)
+            return
+        vectors = _check.matrix(x, "x", self.d)
+        if self._quantizer is None:
+            return
+        users = None if queries is None else _check.matrix(queries, "queries", self.d)
+        quantizer = copy.copy(self._quantizer)
+        quantizer._learn(vectors, users, None)
+        with self._lock:
+            if self.ntotal:
+                raise ValueError("An index that holds items cannot be trained anew. Call `reset` first.")
+            self._quantizer = quantizer
 
     def search(
         self,
@@ -112,7 +160,8 @@ class IndexCCCF(CodedItems):
         Parameters
         ----------
         x : CompositionalCodes or array_like of float, shape (nq, d)
-            Codes and expanded vectors are scored in integers, any other vector as it is, in float32.
+            Codes and expanded vectors are scored in integers, any other vector as it is, in float32. An index of
+            vectors takes vectors, and scores are close to their inner products with those of the items.
         k : int
             How many items, at least 1.
         params : SearchParametersCCCF or faiss.SearchParameters, optional
@@ -134,16 +183,18 @@ class IndexCCCF(CodedItems):
         """
         k = _check.integer(k, "k", 1)
         state = self._snapshot()
-        batches, nq = self._batches(state, x)
+        batches, nq, shift = self._batches(state, x, Options.coded_queries(params))
         distances = _check.output(D, "D", (nq, k), np.float32)
         labels = _check.output(I, "I", (nq, k), np.int64)
-        options = _Options.of(state, nq, params, exclude, allow)
+        options = Options.of(state, nq, params, exclude, allow)
         for rows, queries in batches:
             mixed = len(rows) < nq
             out = (distances[rows], labels[rows]) if mixed else (distances, labels)
             _scan.top_k(options.parts, queries, options.excluded(rows), options.prune, options.n_threads, *out)
             if mixed:
                 distances[rows], labels[rows] = out
+        if shift is not None:
+            np.add(distances, shift[:, None], out=distances, where=labels != -1)
         return distances, labels
 
     def assign(
@@ -174,13 +225,14 @@ class IndexCCCF(CodedItems):
         """
         threshold = np.float32(_check.number(thresh, "thresh"))
         state = self._snapshot()
-        batches, nq = self._batches(state, x)
-        options = _Options.of(state, nq, params, exclude, allow)
+        batches, nq, shift = self._batches(state, x, Options.coded_queries(params))
+        options = Options.of(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
-            found = _scan.in_range(options.parts, queries, threshold, options.excluded(rows), options.n_threads)
+            least = float(threshold if shift is None else _below(threshold, shift))
+            found = _scan.in_range(options.parts, queries, least, options.excluded(rows), options.n_threads)
             for row, result in zip(rows, found, strict=True):
-                distances[row], labels[row] = result
+                distances[row], labels[row] = result if shift is None else _shifted(*result, shift[row], threshold)
         lims = np.zeros(nq + 1, dtype=np.uint64)
         np.cumsum([len(found) for found in labels], out=lims[1:])
         if not nq:
@@ -209,15 +261,32 @@ class IndexCCCF(CodedItems):
         return D, labels, vectors
 
     def _batches(
-        self, state: State, x: ArrayLike | CompositionalCodes
-    ) -> tuple[list[tuple[NDArray[np.int64], _scan.Queries]], int]:
-        """Return the queries by kind, codes or real vectors, each with their rows in `x`; and how many in all."""
+        self, state: State, x: ArrayLike | CompositionalCodes, coded: bool
+    ) -> tuple[list[tuple[NDArray[np.int64], _scan.Queries]], int, NDArray[np.float32] | None]:
+        """Return the queries by kind, codes or real vectors, each with their rows in `x`; and how many in all.
+
+        With a quantizer also what must be added to the scores of each query.
+        """
+        shift = None
+        if not isinstance(x, CompositionalCodes):
+            vectors = _check.matrix(x, "x", self.d)
+            if self._quantizer is None:
+                return self._vector_batches(state, vectors), len(vectors), None
+            quantizer = self._trained()
+            shift = vectors @ quantizer.item_mean_
+            if not coded:
+                queries = quantizer.transform_users(vectors)
+                return [(np.arange(len(vectors)), self._real(state, queries))], len(vectors), shift
+            x = quantizer.encode_users(vectors)
+        codes, _ = self._checked(x, None)
+        rows = np.arange(len(codes))
+        return [(rows, self._coded(state, codes, rows))], len(codes), shift
+
+    def _vector_batches(
+        self, state: State, vectors: NDArray[np.float32]
+    ) -> list[tuple[NDArray[np.int64], _scan.Queries]]:
+        """Tell expanded codes from real vectors."""
         batches: list[tuple[NDArray[np.int64], _scan.Queries]] = []
-        if isinstance(x, CompositionalCodes):
-            codes, _ = self._checked(x, None)
-            rows = np.arange(len(codes))
-            return [(rows, self._coded(state, codes, rows))], len(codes)
-        vectors = _check.matrix(x, "x", self.d)
         weights, coded = split(vectors, self.n_components)
         is_code = coded.all(axis=1)
         rows = np.flatnonzero(is_code)
@@ -226,10 +295,11 @@ class IndexCCCF(CodedItems):
             batches.append((rows, self._coded(state, codes, rows)))
         rows = np.flatnonzero(~is_code)
         if len(rows):
-            batches.append(
-                (rows, _scan.VectorQueries(vectors[rows], state.divisor, self.n_bits, code_size(self.n_bits)))
-            )
-        return batches, len(vectors)
+            batches.append((rows, self._real(state, vectors[rows])))
+        return batches
+
+    def _real(self, state: State, vectors: NDArray[np.float32]) -> _scan.VectorQueries:
+        return _scan.VectorQueries(vectors, state.divisor, self.n_bits, code_size(self.n_bits))
 
     def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> _scan.CodedQueries:
         if self.scale is None:
@@ -239,54 +309,43 @@ class IndexCCCF(CodedItems):
         return _scan.CodedQueries.integer(codes, scale, state.divisor, with_bias, rows)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """What the keywords of a search come to."""
+def _below(threshold: np.float32, shift: NDArray[np.float32]) -> np.float32:
+    """Return a threshold for scores without their shift that no wanted score is below."""
+    margin = 1e-5 * (abs(threshold) + np.abs(shift).max(initial=0))
+    return np.float32(threshold - shift.max(initial=-np.inf) - margin) if shift.size else threshold
 
-    parts: tuple[Part, ...]
-    exclude: sparse.csr_array | None
-    nq: int
-    n_threads: int
-    prune: bool
 
-    @classmethod
-    def of(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> _Options:
-        if params is None:
-            params = SearchParametersCCCF()
-        if not hasattr(params, "sel"):
-            raise TypeError(
-                f"`params` must be SearchParametersCCCF or faiss.SearchParameters, got {type(params).__name__}."
-            )
-        parts = restrict(restrict(state.parts, params.sel, "params.sel", nq), allow, "allow", nq)
-        return cls(
-            parts=parts,
-            exclude=None if exclude is None else _check.pairs(exclude, "exclude", nq),
-            nq=nq,
-            n_threads=_threads.thread_count(getattr(params, "num_threads", 0)),
-            prune=bool(getattr(params, "prune", True)),
-        )
-
-    def excluded(self, rows: NDArray[np.int64]) -> _scan.Pairs:
-        """Return the excluded ids of the queries in `rows`."""
-        if self.exclude is None:
-            return np.zeros(len(rows) + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
-        chosen = self.exclude if len(rows) == self.nq else self.exclude[rows]
-        return chosen.indptr.astype(np.int64), chosen.indices.astype(np.int64)
+def _shifted(
+    scores: NDArray[np.float32], labels: NDArray[np.int64], shift: np.float32, threshold: np.float32
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return what is above the threshold when its shift is added."""
+    moved = scores + shift
+    return moved[moved > threshold], labels[moved > threshold]
 
 
 def index_factory(
-    description: str, d: int | None = None, metric: int = faiss.METRIC_INNER_PRODUCT, *, scale: int | str | None = 100
+    description: str,
+    d: int | None = None,
+    metric: int = faiss.METRIC_INNER_PRODUCT,
+    *,
+    scale: int | str | None = "auto",
 ) -> IndexCCCF:
     """Make an index from a description such as ``"CCCF8x16"``: 8 components of 16 bits.
 
-    ``"IDMap,"`` and ``"IDMap2,"`` before it are accepted, as every IndexCCCF keeps ids. faiss's own order of the
-    first two arguments works too.
+    With `d` it takes vectors of that dimension, once it is trained; without, codes and expanded vectors. ``"IDMap,"``
+    and ``"IDMap2,"`` before it are accepted, as every IndexCCCF keeps ids. faiss's own order of the first two
+    arguments works too.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from cccf_index import index_factory
-    >>> index_factory("IDMap2,CCCF8x16")
-    <IndexCCCF(n_components=8, n_bits=16, scale=100), ntotal=0>
+    >>> items = np.random.default_rng(0).standard_normal((1000, 32))
+    >>> index = index_factory("CCCF8x16", 32)
+    >>> index.train(items, queries=items)
+    >>> index.add(items)
+    >>> index
+    <IndexCCCF(n_components=8, n_bits=16, scale='auto'), d=32, ntotal=1000>
     """
     if isinstance(d, str):
         description, d = d, description
@@ -296,12 +355,9 @@ def index_factory(
             f'`description` must be like "CCCF8x16" (components x bits), with "IDMap2," before it or not, '
             f"got {description!r}."
         )
-    index = IndexCCCF(int(found[1]), int(found[2]), scale)
-    if d is not None and _check.integer(d, "d", 1) != index.d:
-        raise ValueError(f"`d` must be {index.d} for {description}, got {d}.")
     if metric != faiss.METRIC_INNER_PRODUCT:
         raise ValueError(f"`metric` must be faiss.METRIC_INNER_PRODUCT, the only one there is, got {metric}.")
-    return index
+    return IndexCCCF(int(found[1]), int(found[2]), scale, d=d)
 
 
 def clone_index(index: IndexCCCF) -> IndexCCCF:

@@ -15,9 +15,11 @@ from cccf_index import _check, _container
 from cccf_index._store import Part, State
 from cccf_index.codes import code_size
 from cccf_index.index import IndexCCCF
+from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.segment import Segment
 
 KIND = "index"
+QUANTIZER = "quantizer."  # before the names of its arrays
 SHARD_HEADER = 33  # bytes that faiss writes before the codes of an IndexBinaryFlat
 UNSIGNED = (np.dtype("u1"), np.dtype("u2"), np.dtype("u4"), np.dtype("u8"))
 INT64, FLOAT32, FLOAT64 = (np.dtype("i8"),), (np.dtype("f4"),), (np.dtype("f8"),)
@@ -90,10 +92,14 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
         "scale": index.scale,
         "item_scale": None if state.scale is None else state.scale.hex(),
         "next_id": state.next_id,
+        "d": index._d,
+        "quantizer": index.quantizer._meta() if index.quantizer and index.is_trained else None,
         "parts": [{"first_id": int(p.segment.tables.first_id), "n_dead": p.n_dead} for p in state.parts],
     }
 
     def arrays() -> Iterator[tuple[str, NDArray[Any], int]]:
+        for name, array in index.quantizer._arrays().items() if index.quantizer and index.is_trained else ():
+            yield QUANTIZER + name, array, 0
         for number, part in enumerate(state.parts):
             for name in TABLES:
                 yield f"{number}.{name}", getattr(part.segment.tables, name), 0
@@ -108,7 +114,11 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
 def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
     """Build the index; what does not fit together is a ValueError, though its checksums be right."""
     try:
-        index = IndexCCCF(meta["n_components"], meta["n_bits"], meta["scale"])
+        quantizer = None
+        if meta.get("quantizer") is not None:
+            own = {n.removeprefix(QUANTIZER): array for n, array in arrays.items() if n.startswith(QUANTIZER)}
+            quantizer = CompositionalQuantizer._restored(meta["quantizer"], own)
+        index = IndexCCCF(meta["n_components"], meta["n_bits"], meta["scale"], d=meta.get("d"), quantizer=quantizer)
         scale = None if meta["item_scale"] is None else float.fromhex(meta["item_scale"])
         if index.scale == "auto":
             _require(scale is None or 0 < scale < np.inf, "item_scale")

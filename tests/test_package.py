@@ -22,11 +22,12 @@ MODULES = sorted(
 
 # A module may import those in the layers below its own; within a layer, those named before it.
 LAYERS = [
-    ["_check", "_container", "_threads", "kernels", "models._updates"],
+    ["_check", "_container", "_threads", "kernels", "_updates"],
     ["codes"],
     ["reference", "segment"],
+    ["_coding", "_learning", "quantizer"],
     ["_store"],
-    ["_filters", "_scan"],
+    ["_filters", "_scan", "_parameters"],
     ["_items"],
     ["index"],
     ["io", "_readers", "datasets", "evaluation"],
@@ -39,7 +40,7 @@ LAYERS = [
     ["example"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
-LEAVES = {"kernels": {"typing", "numpy", "numba"}, "models._updates": {"numpy", "numba"}}
+LEAVES = {"kernels": {"typing", "numpy", "numba"}, "_updates": {"numpy", "numba"}}
 
 
 def imports(module):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from cccf_index.models import _updates
+from cccf_index import _updates
 from cccf_index.models._rows import Rows
 
 

@@ -1,6 +1,7 @@
 """Models of ratings, each with one contract: `fit`, `predict`, `recommend`, `to_index`, `encode_users`, `save`."""
 
-from cccf_index.models.base import NotFittedError, Recommender
+from cccf_index._check import NotFittedError
+from cccf_index.models.base import Recommender
 from cccf_index.models.bccf import BCCF
 from cccf_index.models.cccf import CCCF
 from cccf_index.models.dcf import DCF

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index import _threads
-from cccf_index.models import _updates
+from cccf_index import _threads, _updates
 
 
 class Rows(NamedTuple):
@@ -41,16 +40,18 @@ class Rows(NamedTuple):
         out: Any,
         weights: Any = None,
         other_weights: Any = None,
+        base: Any = None,
     ) -> None:
         """Solve every row's least squares with the other side fixed, in place; see `_updates.ridge_rows`.
 
-        Weights default to 1. `ridge` counts for each row as it is.
+        Weights default to 1, `base` to none. `ridge` counts for each row as it is.
         """
         sides = _weights(out, other, weights, other_weights)
         sizes = ridge.astype(out.dtype)
+        gram = np.empty((0, 0), dtype=out.dtype) if base is None else np.ascontiguousarray(base, dtype=out.dtype)
 
         def work(start: int, stop: int) -> None:
-            row = _updates.ridge_rows(*self, targets, other, *sides, pull, sizes, out, start, stop)
+            row = _updates.ridge_rows(*self, targets, other, *sides, pull, gram, sizes, out, start, stop)
             if row >= 0:
                 raise ValueError(
                     f"The least squares of row {row} left the range of {out.dtype}. "

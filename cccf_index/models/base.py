@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cccf_index import _check
+from cccf_index._check import NotFittedError
 from cccf_index.models import _files
 from cccf_index.models._history import Iteration
 from cccf_index.models._rows import Observed
@@ -19,10 +20,6 @@ from cccf_index.models._rows import Observed
 M = TypeVar("M", bound="Recommender")
 
 PAIRS = 8192  # pairs that `predict` expands at a time
-
-
-class NotFittedError(ValueError, AttributeError):
-    """A model was asked before `fit`."""
 
 
 class Recommender(abc.ABC):

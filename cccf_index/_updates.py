@@ -85,9 +85,9 @@ def add_ridge(gram, size, n):
     return ridge
 
 
-# n * p^2 / 2 + p^3 / 6 products for n ratings: (X^T X + ridge) x = X^T targets + pull, X by blocks of rows.
+# n * p^2 / 2 + p^3 / 6 products for n ratings: (X^T X + base + ridge) x = X^T targets + pull, X by blocks of rows.
 @kernel
-def solve_long_row(indices, targets, other, weight, other_weights, pull, ridge, scratch, out):
+def solve_long_row(indices, targets, other, weight, other_weights, pull, base, ridge, scratch, out):
     """Solve the least squares of a row that has many ratings; False if that overflows."""
     r = other.shape[1]
     p = -(-r // LANES) * LANES
@@ -96,6 +96,7 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, ridge, 
     right = scratch[p * (p + BLOCK) : p * (p + BLOCK + 1)]
     scratch[: p * (p + BLOCK + 1)] = 0
     right[:r] = pull
+    gram[: base.shape[0], : base.shape[0]] = base
     for t in range(indices.size):
         j, place = indices[t], t % BLOCK  # a view of `other` would count references, for which threads wait
         size = weight * other_weights[j]
@@ -147,10 +148,10 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, ridge,
 
 # ratings * p * min(n, p) / 2 + rows * min(n, p)^3 / 6 products, with n ratings in a row
 @kernel
-def ridge_rows(indptr, indices, targets, other, weights, other_weights, pull, ridge, out, start, stop):
-    """Set each row x to the minimum of ``sum (target - score)^2 + ridge * |x|^2 - 2 * <pull, x>``.
+def ridge_rows(indptr, indices, targets, other, weights, other_weights, pull, base, ridge, out, start, stop):
+    """Set each row x to the minimum of ``sum (target - score)^2 + x^T base x + ridge * |x|^2 - 2 * <pull, x>``.
 
-    Returns the first row whose system is not positive definite (an overflow), or -1.
+    An empty `base` is none. Returns the first row whose system is not positive definite (an overflow), or -1.
     """
     r = other.shape[1]
     p = -(-r // LANES) * LANES
@@ -158,10 +159,10 @@ def ridge_rows(indptr, indices, targets, other, weights, other_weights, pull, ri
     for row in range(start, stop):
         j, values = indices[indptr[row] : indptr[row + 1]], targets[indptr[row] : indptr[row + 1]]
         x, size, term = out[row], ridge[row], pull[row]
-        if j.size < r:
+        if j.size < r and base.size == 0:
             solved = solve_short_row(j, values, other, weights[row], other_weights, term, size, scratch, x)
         else:
-            solved = solve_long_row(j, values, other, weights[row], other_weights, term, size, scratch, x)
+            solved = solve_long_row(j, values, other, weights[row], other_weights, term, base, size, scratch, x)
         if not solved:
             return row
     return -1
@@ -222,3 +223,176 @@ def add_scores(indptr, indices, values, left, right, left_weights, right_weights
             for q in range(left.shape[1]):
                 score += left[row, q] * right[j, q]
             values[entry] += factor * left_weights[row] * right_weights[j] * score
+
+
+# d^2 sums: the Gram matrix times the signs of each component, from which systems and gradients follow
+@kernel
+def times_signs(gram, signs, products):
+    """Set row k of `products` (G, d) to ``gram @ b^k``, the signs of component k with zeros for the others."""
+    d, r = gram.shape[0], gram.shape[0] // products.shape[0]
+    products[:] = 0
+    for q in range(d):
+        sign, k = gram.dtype.type(signs[q]), q // r
+        for t in range(d):
+            products[k, t] += sign * gram[q, t]
+
+
+# G^2 * r + G^3 / 6 products
+@kernel
+def solve_weights(linear, products, active, signs, weights, system, vectors):
+    """Set the weights of active components to their least squares, and the others to 0; return the row's value.
+
+    A negative weight becomes positive by turning the signs of its component. `system` is padded to whole panels, and
+    `vectors` (2, ...) as well.
+    """
+    G, r = products.shape[0], products.shape[1] // products.shape[0]
+    system[:] = 0
+    vectors[:] = 0
+    right = vectors[0]
+    largest = 0.0
+    for k in range(G):
+        if active[k]:
+            for q in range(k * r, (k + 1) * r):
+                right[k] += signs[q] * linear[q]
+            for other in range(k, G):  # the upper triangle, which is all that Cholesky reads
+                if active[other]:
+                    for q in range(other * r, (other + 1) * r):
+                        system[k, other] += products[k, q] * signs[q]
+            largest = max(largest, system[k, k])
+    for k in range(right.size):
+        system[k, k] += 1e-6 * largest + 1e-30 if k < G and active[k] else 1.0
+    vectors[1] = right
+    value = 0.0
+    if not cholesky_solve(system, right):
+        right[:] = 0
+    for k in range(G):
+        value -= vectors[1, k] * right[k]
+        if right[k] < 0:
+            right[k] = -right[k]
+            for q in range(k * r, (k + 1) * r):
+                signs[q] = -signs[q]
+            scale_row(products[k], products.dtype.type(-1))
+        weights[k] = right[k]
+    return value
+
+
+# d for each bit that flips, and 1 for each that does not: the gradient is kept up to date
+@kernel
+def flip_bits(linear, gram, products, active, signs, weights, gradient, max_sweeps):
+    """Flip single bits as long as that lowers ``x^T gram x - 2 * <linear, x>``; return how many did.
+
+    The bits of a component without weight turn to where a weight would help.
+    """
+    G, r = products.shape[0], products.shape[1] // products.shape[0]
+    for t in range(gradient.size):
+        gradient[t] = -linear[t]
+    for k in range(G):
+        add_scaled(gradient, products[k], weights[k])
+    flips = 0
+    for _ in range(max_sweeps):
+        before = flips
+        for k in range(G):
+            if not active[k]:
+                continue
+            for q in range(k * r, (k + 1) * r):
+                if signs[q] * gradient[q] > weights[k] * gram[q, q]:
+                    change = gram.dtype.type(-2 * signs[q])
+                    add_scaled(products[k], gram[q], change)
+                    add_scaled(gradient, gram[q], change * weights[k])
+                    signs[q] = -signs[q]
+                    flips += 1
+        if flips == before:
+            break
+    return flips
+
+
+@kernel
+def row_value(linear, products, signs, weights):
+    """Return ``x^T gram x - 2 * <linear, x>`` of the row's x."""
+    r = products.shape[1] // products.shape[0]
+    value = 0.0
+    for k in range(weights.size):
+        for q in range(weights.size * r):
+            value += weights[k] * products[k, q] * weights[q // r] * signs[q]
+        for q in range(k * r, (k + 1) * r):
+            value -= 2 * weights[k] * signs[q] * linear[q]
+    return value
+
+
+@kernel
+def drop_component(products, signs, weights, active):
+    """Make the active component of least energy, ``weight^2 * b^T gram b``, inactive."""
+    r = products.shape[1] // products.shape[0]
+    least, found = np.inf, -1
+    for k in range(weights.size):
+        if active[k]:
+            energy = 0.0
+            for q in range(k * r, (k + 1) * r):
+                energy += products[k, q] * signs[q]
+            energy *= weights[k] * weights[k]
+            if found < 0 or energy < least:
+                least, found = energy, k
+    active[found] = False
+
+
+# n * d^2 / 2 products for n pairs
+@kernel
+def add_pairs(indices, targets, size, other, block, linear, gram):
+    """Add to `linear` and `gram` what ``size * sum (target - <other row, x>)^2`` adds to a row's value."""
+    root = gram.dtype.type(np.sqrt(size))
+    for t in range(indices.size):
+        j, place = indices[t], t % BLOCK
+        for q in range(gram.shape[0]):
+            block[place, q] = root * other[j, q]
+            linear[q] += root * targets[t] * block[place, q]
+        if place == BLOCK - 1:
+            add_outer(gram, block, 0, 1)
+    if indices.size % BLOCK:
+        block[indices.size % BLOCK :] = 0
+        add_outer(gram, block, 0, 1)
+    for a in range(gram.shape[0]):
+        for b in range(a):
+            gram[a, b] = gram[b, a]
+
+
+# d^2 + rounds * (d * flips + G^2 * r) products for a row, and d^2 / 2 for each pair of its own; no value rises.
+@kernel
+def code_rows(indptr, indices, targets, sizes, other, linear, gram, max_active, rounds, signs, weights, start, stop):
+    """Improve the bits and weights of each row x, of which at most `max_active` weights may not be zero.
+
+    The value of a row is ``x^T gram x - 2 * <linear, x> + size * sum (target - <other row, x>)^2``, the sum taken over
+    pairs of its own, if it has any. Of too many components those of least energy go, one after the other.
+    """
+    n_components, d = weights.shape[1], gram.shape[0]
+    own, term, gradient = np.empty_like(gram), np.empty_like(gram[0]), np.empty_like(gram[0])
+    block, products = np.empty((BLOCK, d), dtype=gram.dtype), np.empty((n_components, d), dtype=gram.dtype)
+    padded = -(-n_components // BLOCK) * BLOCK
+    system, vectors = np.empty((padded, padded)), np.empty((2, padded))
+    active = np.empty(n_components, dtype=np.bool_)
+    for row in range(start, stop):
+        b, w = signs[row], weights[row]
+        first, last = indptr[row], indptr[row + 1]
+        matrix = gram
+        term[:] = linear[row]
+        if last > first:
+            own[:] = gram
+            add_pairs(indices[first:last], targets[first:last], sizes[row], other, block, term, own)
+            matrix = own
+        times_signs(matrix, b, products)
+        old_signs, old_weights, old = b.copy(), w.copy(), row_value(term, products, b, w)
+        active[:] = True
+        value, left = old, n_components
+        for turn in range(rounds):
+            flips = flip_bits(term, matrix, products, active, b, w, gradient, rounds)
+            value = solve_weights(term, products, active, b, w, system, vectors)
+            if turn and not flips:
+                break
+        while left > max_active:
+            drop_component(products, b, w, active)
+            left -= 1
+            solve_weights(term, products, active, b, w, system, vectors)
+            flip_bits(term, matrix, products, active, b, w, gradient, rounds)
+            value = solve_weights(term, products, active, b, w, system, vectors)
+        if not value <= old:
+            b[:] = old_signs
+            w[:] = old_weights

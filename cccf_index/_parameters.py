@@ -1,0 +1,86 @@
+"""How to search: what a caller may ask for, and what it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index import _check, _scan, _threads
+from cccf_index._filters import restrict
+from cccf_index._store import Part, State
+
+
+@dataclass
+class SearchParametersCCCF:
+    """How to search, in the manner of `faiss.SearchParameters`.
+
+    Parameters
+    ----------
+    sel : faiss.IDSelector or array_like of int, optional
+        Only items that it accepts are returned.
+    num_threads : int
+        0 takes what `faiss.omp_set_num_threads` allows.
+    prune : bool
+        Skip groups of items whose bound is below the k-th best score. It never changes a result.
+    coded : bool
+        For an index of vectors: encode queries before the search, which scores them in integers: several times faster,
+        somewhat less accurate. Otherwise they stay real-valued.
+
+    Examples
+    --------
+    >>> import faiss
+    >>> from cccf_index import SearchParametersCCCF
+    >>> params = SearchParametersCCCF(sel=faiss.IDSelectorRange(0, 100), num_threads=1)
+    """
+
+    sel: Any = None
+    num_threads: int = 0
+    prune: bool = True
+    coded: bool = False
+
+    def __post_init__(self) -> None:
+        self.num_threads = _check.integer(self.num_threads, "num_threads", 0)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the keywords of a search come to."""
+
+    parts: tuple[Part, ...]
+    exclude: sparse.csr_array | None
+    nq: int
+    n_threads: int
+    prune: bool
+
+    @classmethod
+    def of(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> Options:
+        if params is None:
+            params = SearchParametersCCCF()
+        if not hasattr(params, "sel"):
+            raise TypeError(
+                f"`params` must be SearchParametersCCCF or faiss.SearchParameters, got {type(params).__name__}."
+            )
+        parts = restrict(restrict(state.parts, params.sel, "params.sel", nq), allow, "allow", nq)
+        return cls(
+            parts=parts,
+            exclude=None if exclude is None else _check.pairs(exclude, "exclude", nq),
+            nq=nq,
+            n_threads=_threads.thread_count(getattr(params, "num_threads", 0)),
+            prune=bool(getattr(params, "prune", True)),
+        )
+
+    @staticmethod
+    def coded_queries(params: Any) -> bool:
+        """Whether vectors are to be encoded before the search."""
+        return bool(getattr(params, "coded", False))
+
+    def excluded(self, rows: NDArray[np.int64]) -> _scan.Pairs:
+        """Return the excluded ids of the queries in `rows`."""
+        if self.exclude is None:
+            return np.zeros(len(rows) + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        chosen = self.exclude if len(rows) == self.nq else self.exclude[rows]
+        return chosen.indptr.astype(np.int64), chosen.indices.astype(np.int64)
