@@ -86,7 +86,7 @@ class Coded(NamedTuple):
         self, x: NDArray[Any], frame: Frame, max_active: int, pairs: Pairs | None = None, rounds: int = ROUNDS
     ) -> None:
         """Lower the error of each row, a code of the vector in `x`, with the other side fixed."""
-        linear = x @ frame.cross.T
+        linear = mapped(x, frame.cross)
         extra = Pairs.none(len(x), linear.shape[1]) if pairs is None else pairs
 
         def work(start: int, stop: int) -> None:
@@ -94,6 +94,17 @@ class Coded(NamedTuple):
             _updates.code_rows(*form, max_active, rounds, self.signs, self.weights, start, stop)
 
         _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=1024)
+
+
+def mapped(x: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return ``x @ matrix.T``, each row as if it were alone."""
+    out = np.empty((len(x), len(matrix)), dtype=np.float32)
+
+    def work(start: int, stop: int) -> None:
+        _updates.map_rows(x, matrix, out, start, stop)
+
+    _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=4096)
+    return out
 
 
 def solve(gram: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cccf_index import _check
+from cccf_index import _check, _threads
 from cccf_index._coding import Coded, Frame, Pairs, balanced_maps, dealt, grouped, moment, solve
+from cccf_index._history import Iteration
 from cccf_index.codes import MAX_BITS, MAX_COMPONENTS
 
 MAX_DIMENSION = 4096  # of vectors and of codes: Gram matrices are its square
@@ -21,7 +22,7 @@ LEAST_GAIN = 1e-3  # of the error, for another sweep
 LIST = 50  # items at the head of a probe's list, of at least 20 times as many
 LIST_SHARE = 0.1  # what the errors at the head of lists count beside those of all pairs
 POLISHES = 2
-CHUNK = 4096  # rows whose lists are sought at a time
+CHUNK = 2048  # rows whose lists are sought at a time
 
 
 class Plan(NamedTuple):
@@ -140,9 +141,13 @@ class Probes(NamedTuple):
         """Choose probes, and find the heads of their lists."""
         vectors = np.ascontiguousarray(sides.users[sample(len(sides.users), n, rng)])
         head = max(1, min(LIST, len(sides.items) // 20))
-        index = faiss.IndexFlatIP(vectors.shape[1])
-        index.add(sides.items)
-        thresholds = index.search(vectors, head)[0][:, -1].copy()
+        thresholds = np.empty(len(vectors), dtype=np.float32)
+
+        def work(start: int, stop: int) -> None:
+            scores = vectors[start:stop] @ sides.items.T
+            thresholds[start:stop] = np.partition(scores, -head, axis=1)[:, -head]
+
+        _threads.run_chunks(work, len(vectors), _threads.thread_count(0), most=64)
         size = LIST_SHARE * len(sides.items) / (head * len(vectors))
         return cls(vectors, np.empty((len(vectors), 0), np.float32), thresholds, np.array([size], np.float32))
 
@@ -152,12 +157,15 @@ class Probes(NamedTuple):
 
     def pairs(self, items: NDArray[np.float32]) -> Pairs:
         """Return, for each item, the probes whose lists it heads."""
-        scores = items @ self.vectors.T
-        rows, columns = np.nonzero(scores >= self.thresholds)
+        margin = 1e-5 * np.linalg.norm(self.vectors, axis=1) * np.linalg.norm(items, axis=1).max(initial=0)
+        rows, columns = np.nonzero(items @ self.vectors.T >= self.thresholds - margin)
+        scores = np.einsum("ij,ij->i", items[rows], self.vectors[columns])  # which BLAS rounds differently in company
+        kept = scores >= self.thresholds[columns]
+        rows, columns, scores = rows[kept], columns[kept], scores[kept]
         starts = np.zeros(len(items) + 1, dtype=np.int64)
         np.cumsum(np.bincount(rows, minlength=len(items)), out=starts[1:])
         sizes = np.full(len(items), self.size[0])
-        return Pairs(starts, columns.astype(np.int32), scores[rows, columns], sizes, self.queries)
+        return Pairs(starts, columns.astype(np.int32), scores, sizes, self.queries)
 
 
 class Learned(NamedTuple):
@@ -172,11 +180,11 @@ class Learned(NamedTuple):
     item_mean: NDArray[np.float32]
 
 
-def learned(sides: Sides, plan: Plan, verbose: bool) -> tuple[Learned, list[float]]:
+def learned(sides: Sides, plan: Plan, verbose: bool) -> tuple[Learned, list[Iteration]]:
     """Learn codes of both sides together, then the items' for real-valued queries; return the errors of sweeps, too."""
     rng = np.random.default_rng(plan.seed)
     trial = sides.sampled(TRIAL, rng)
-    errors = [_sweep(trial, *_started(trial, plan, way), plan, TRIAL_SWEEPS)[-1] for way in WAYS]
+    errors = [_sweep(trial, *_started(trial, plan, way), plan, TRIAL_SWEEPS)[-1].objective for way in WAYS]
     users, items = _started(sides, plan, WAYS[int(np.argmin(errors))])
     with tqdm(total=plan.sweeps, desc="codes", disable=None if verbose else True) as progress:
         history = _sweep(sides, users, items, plan, plan.sweeps, progress)
@@ -210,7 +218,7 @@ def _started(sides: Sides, plan: Plan, way: str) -> tuple[Coded, Coded]:
     shape = plan.n_components, plan.n_bits
     maps = balanced_maps(sides.user_moment, moment(sides.items, sides.item_weights), shape[0] * shape[1])
     rows = (sides.users, sides.items)
-    examples = np.concatenate([x[sample(len(x), TRIAL, rng)] @ to for x, to in zip(rows, maps, strict=True)])
+    examples = np.concatenate([x[sample(len(x), TRIAL // 2, rng)] @ to for x, to in zip(rows, maps, strict=True)])
     turn = grouped(examples, *shape, rng) if way == "grouped" else dealt(examples, *shape, way == "together", rng)
     active = (plan.max_active_users, plan.max_active)
     users, items = (
@@ -221,15 +229,17 @@ def _started(sides: Sides, plan: Plan, way: str) -> tuple[Coded, Coded]:
 
 def _sweep(
     sides: Sides, users: Coded, items: Coded, plan: Plan, sweeps: int, progress: tqdm | None = None
-) -> list[float]:
+) -> list[Iteration]:
     """Update both sides in turn; return the errors, which never rise."""
-    history = [sides.error(users, items)]
+    begin = time.perf_counter()
+    history = [Iteration(sides.error(users, items), time.perf_counter() - begin)]
     for _ in range(sweeps):
+        begin = time.perf_counter()
         items.improve(sides.items, sides.frame_of_items(users), plan.max_active)
         users.improve(sides.users, sides.frame_of_users(items), plan.max_active_users)
-        history.append(sides.error(users, items))
+        history.append(Iteration(sides.error(users, items), time.perf_counter() - begin))
         if progress is not None:
             progress.update()
-        if history[-2] - history[-1] <= LEAST_GAIN * history[-1]:
+        if history[-2].objective - history[-1].objective <= LEAST_GAIN * history[-1].objective:
             break
     return history

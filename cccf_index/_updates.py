@@ -355,6 +355,18 @@ def add_pairs(indices, targets, size, other, block, linear, gram):
             gram[a, b] = gram[b, a]
 
 
+# d * p products for a row; BLAS would round a row differently in company
+@kernel
+def map_rows(x, matrix, out, start, stop):
+    """Set each row of `out` (n, d) to ``matrix @ x`` of its row."""
+    for row in range(start, stop):
+        for a in range(matrix.shape[0]):
+            total = out.dtype.type(0)
+            for q in range(matrix.shape[1]):
+                total += matrix[a, q] * x[row, q]
+            out[row, a] = total
+
+
 # d^2 + rounds * (d * flips + G^2 * r) products for a row, and d^2 / 2 for each pair of its own; no value rises.
 @kernel
 def code_rows(indptr, indices, targets, sizes, other, linear, gram, max_active, rounds, signs, weights, start, stop):

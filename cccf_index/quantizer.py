@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _container
 from cccf_index._check import NotFittedError
-from cccf_index._coding import Coded, Frame
+from cccf_index._coding import Coded, Frame, mapped
+from cccf_index._history import Iteration
 from cccf_index._learning import CHUNK, MAX_DIMENSION, Learned, Plan, Probes, Sides, learned, sample
 from cccf_index.codes import CompositionalCodes
 
@@ -50,8 +51,9 @@ class CompositionalQuantizer:
     ----------
     item_codes_, user_codes_ : CompositionalCodes
         Of the vectors that were fitted; `user_codes_` is None without user vectors.
-    history_ : list of float
-        The error of the coded pairs at the start and after each sweep, as a share of the mean square of the scores.
+    history_ : list of Iteration
+        ``(objective, seconds)`` at the start and after each sweep; the objective is the error of the coded pairs, as a
+        share of the mean square of the scores.
     item_mean_ : ndarray of float32, shape (p,)
         What is subtracted from items: the scores of each user fall by the same amount, and codes need not express it.
 
@@ -70,7 +72,7 @@ class CompositionalQuantizer:
 
     item_codes_: CompositionalCodes
     user_codes_: CompositionalCodes | None
-    history_: list[float]
+    history_: list[Iteration]
     item_mean_: NDArray[np.float32]
     _plan: Plan
     _learned: Learned
@@ -118,6 +120,10 @@ class CompositionalQuantizer:
         self.item_codes_ = self.encode_items(item_vectors)
         self.user_codes_ = None if user_vectors is None else self.encode_users(user_vectors)
         return self
+
+    def check(self) -> None:
+        """Refuse bad parameters, as `fit` does."""
+        Plan.of(self)
 
     def _learn(self, item_vectors: Any, user_vectors: Any, item_weights: Any) -> None:
         """Learn what encodes, without the codes of all rows."""
@@ -185,7 +191,7 @@ class CompositionalQuantizer:
         parts = []
         for start in range(0, max(len(x), 1), CHUNK):
             rows = x[start : start + CHUNK]
-            coded = Coded.of(rows @ first.T, self._plan.n_components, max_active)
+            coded = Coded.of(mapped(rows, first), self._plan.n_components, max_active)
             coded.improve(rows, frame, max_active, probes.pairs(rows) if probes else None)
             parts.append(coded.codes())
         return CompositionalCodes.concatenate(parts)
@@ -196,7 +202,7 @@ class CompositionalQuantizer:
         Their inner products with the expanded codes of items are the scores less ``user @ item_mean_``.
         """
         self._check_fitted()
-        return _vectors(user_vectors, "user_vectors", self.d) @ self._learned.query_map.T
+        return mapped(_vectors(user_vectors, "user_vectors", self.d), self._learned.query_map)
 
     def decode(self, item_codes: CompositionalCodes) -> NDArray[np.float32]:
         """Return the item vectors, float32 (n, p), that codes stand for.
@@ -266,7 +272,7 @@ class CompositionalQuantizer:
             **{name: own[name] for name in ("user_start", "item_start", "query_map", "item_mean")},
         )
         quantizer._plan, quantizer.item_mean_ = plan, own["item_mean"]
-        quantizer.history_ = [float(error) for error in meta["history"]]
+        quantizer.history_ = [Iteration(float(error), float(seconds)) for error, seconds in meta["history"]]
         return quantizer
 
     def _check_fitted(self) -> None:

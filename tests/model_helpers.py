@@ -14,7 +14,22 @@ MODELS = {
     "BCCF": lambda **p: BCCF(**{"n_bits": 12, "max_iter": 4, "verbose": False, **p}),
     "DCF": lambda **p: DCF(**{"n_bits": 12, "verbose": False, **p}),
     "DCMF": lambda **p: DCMF(**{"n_bits": 12, "verbose": False, **p}),
+    "MF, all pairs": lambda **p: MF(**{"n_factors": 6, "max_iter": 4, "unobserved": 0.1, "verbose": False, **p}),
+    "kernel CCCF": lambda **p: CCCF(
+        **{"n_components": 3, "n_bits": 6, "weights": "kernel", "n_factors": 5, "verbose": False, **p}
+    ),
     "CCCF": lambda **p: CCCF(**{"n_components": 3, "n_bits": 6, "n_factors": 5, "verbose": False, **p}),
+    "real CCCF": lambda **p: CCCF(
+        **{
+            "n_components": 3,
+            "n_bits": 6,
+            "n_factors": 5,
+            "regularization": 0.1,
+            "queries": "real",
+            "verbose": False,
+            **p,
+        }
+    ),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -117,12 +117,20 @@ BAD_PARAMETERS = [
     ("DCF", {"max_sweeps": 0}, ValueError, "`max_sweeps`"),
     ("DCMF", {"item_strength": -1}, ValueError, "`item_strength`"),
     ("CCCF", {"n_components": 121}, ValueError, "`n_components`"),
-    ("CCCF", {"weights": "fixed"}, ValueError, "`weights` must be one of 'kernel'"),
-    ("CCCF", {"kernel": "gaussian"}, ValueError, "`kernel` must be one of"),
-    ("CCCF", {"distance": "l2"}, ValueError, "`distance` must be one of"),
-    ("CCCF", {"anchors": "medoids"}, ValueError, "`anchors` must be one of"),
-    ("CCCF", {"bandwidth": 0}, ValueError, "`bandwidth` must be above 0"),
-    ("CCCF", {"latents": "MF"}, TypeError, r"`latents` must be an MF.*MF\.from_factors"),
+    ("CCCF", {"weights": "fixed"}, ValueError, "`weights` must be one of 'learned', 'kernel'"),
+    ("kernel CCCF", {"kernel": "gaussian"}, ValueError, "`kernel` must be one of"),
+    ("kernel CCCF", {"distance": "l2"}, ValueError, "`distance` must be one of"),
+    ("kernel CCCF", {"anchors": "medoids"}, ValueError, "`anchors` must be one of"),
+    ("kernel CCCF", {"bandwidth": 0}, ValueError, "`bandwidth` must be above 0"),
+    ("kernel CCCF", {"latents": "MF"}, TypeError, r"`latents` must be an MF.*pair"),
+    ("kernel CCCF", {"queries": "real"}, ValueError, '`weights` must be "learned"'),
+    ("CCCF", {"latents": "MF"}, TypeError, r"`latents` must be an MF.*pair"),
+    ("CCCF", {"latents": (np.ones((300, 2)), np.ones((5, 2)))}, ValueError, "300 users and 120 items"),
+    ("CCCF", {"queries": "binary"}, ValueError, "`queries` must be one of"),
+    ("CCCF", {"feedback": "none"}, ValueError, "`feedback` must be one of"),
+    ("CCCF", {"max_active": 4}, ValueError, "`max_active`"),
+    ("CCCF", {"unobserved": -1}, ValueError, "`unobserved`"),
+    ("MF", {"unobserved": -1}, ValueError, "`unobserved`"),
     ("DCF", {"n_bits": 0}, ValueError, "`n_bits`"),
     ("DCMF", {"n_bits": "32"}, TypeError, "`n_bits`"),
 ]
@@ -136,7 +144,7 @@ def test_bad_parameters_are_explained_when_the_model_is_fitted(name, params, err
 
 def test_fewer_items_than_components_are_an_error():
     with pytest.raises(ValueError, match="at least n_components=8 items, got 5"):
-        CCCF(n_components=8, n_bits=2).fit(MATRIX[:, :5])
+        CCCF(n_components=8, n_bits=2, weights="kernel").fit(MATRIX[:, :5])
 
 
 @every_model

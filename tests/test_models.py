@@ -91,24 +91,25 @@ def test_the_index_returns_what_recommend_does(model):
     if isinstance(model, MF):
         assert isinstance(index, faiss.IndexFlatIP)
         D, _ = index.search(model.user_factors_.astype(np.float32), 5)
-        np.testing.assert_allclose(D, model.recommend(k=5)[0], rtol=1e-4)
+        np.testing.assert_allclose(model.to_ratings(D), model.recommend(k=5)[0], rtol=1e-4)
     else:
         assert isinstance(index, IndexCCCF)
-        D, I = index.search(model.user_codes_, 200)
+        D, I = index.search(getattr(model, "user_queries_", model.user_codes_), 200)
         expected = model.recommend(k=200)
         np.testing.assert_array_equal(I, expected[1])
         found = I >= 0
-        np.testing.assert_allclose(model.to_ratings(D[found]), expected[0][found], rtol=1e-6)
+        bias = np.repeat(getattr(model, "user_bias_", np.zeros(300, np.float32))[:, None], 200, axis=1)
+        np.testing.assert_allclose(model.to_ratings(D[found] + bias[found]), expected[0][found], rtol=1e-5)
         np.testing.assert_array_equal(D[~found], expected[0][~found])
         assert isinstance(model.item_codes_, CompositionalCodes)
 
 
 def test_users_folded_in_are_as_good_as_trained_ones(model):
     if isinstance(model, MF):
-        encoded = model.encode_users(MATRIX) @ model.item_factors_.T
+        encoded = model.to_ratings(model.encode_users(MATRIX) @ model.item_factors_.T)
     else:
         scores = model.encode_users(MATRIX).to_vectors() @ model.item_codes_.to_vectors().T
-        encoded = model.to_ratings(scores)
+        encoded = model.to_ratings(scores) + getattr(model, "user_bias_", np.zeros(300))[:, None]
     coo = MATRIX.tocoo()
     trained = ((model.predict(coo.row, coo.col) - coo.data) ** 2).mean()
     assert ((encoded[coo.row, coo.col] - coo.data) ** 2).mean() < 1.1 * trained
@@ -117,10 +118,10 @@ def test_users_folded_in_are_as_good_as_trained_ones(model):
 def test_items_folded_in_are_as_good_as_trained_ones(model):
     matrix = MATRIX.T.tocsr()
     if isinstance(model, MF):
-        encoded = model.encode_items(matrix) @ model.user_factors_.T
+        encoded = model.to_ratings(model.encode_items(matrix) @ model.user_factors_.T)
     else:
         scores = model.encode_items(matrix).to_vectors() @ model.user_codes_.to_vectors().T
-        encoded = model.to_ratings(scores)
+        encoded = model.to_ratings(scores) + getattr(model, "user_bias_", np.zeros(300))
     coo = matrix.tocoo()
     trained = ((model.predict(coo.col, coo.row) - coo.data) ** 2).mean()
     assert ((encoded[coo.row, coo.col] - coo.data) ** 2).mean() < 1.1 * trained
@@ -200,7 +201,7 @@ def test_parameters_set_after_fit_wait_for_the_next_one(name, tmp_path):
     model = fitted(name)
     expected = model.encode_users(MATRIX[:5])
     before = dense_predictions(model)
-    model.set_params(**{"n_factors" if name in ("MF", "MF64") else "n_bits": 9})
+    model.set_params(**{"n_factors" if name.startswith("MF") else "n_bits": 9})
     np.testing.assert_array_equal(dense_predictions(model), before)
     model.save(tmp_path / "model")
     for one in (model, type(model).load(tmp_path / "model")):
@@ -214,7 +215,7 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(name):
     model = fitted(name)
     before, new = dense_predictions(model), model.encode_users(MATRIX[:5])
     few = MATRIX[:5, :20]  # so few rows cannot be decorrelated, which comes to light late
-    matrix = few * 0 if name in ("MF", "MF64", "BCCF") else few
+    matrix = few if name in ("DCF", "DCMF", "kernel CCCF") else few * 0
     features = {"item_features": RATINGS.item_features[:20]} if name == "DCMF" else {}
     with pytest.raises(ValueError, match="`user_items` must"):
         model.fit(matrix, **features)
@@ -314,6 +315,10 @@ def test_rows_and_columns_without_ratings_have_finite_scores(name):
     assert np.isfinite(D).all()
     if isinstance(model, MF):
         assert not model.user_factors_[[0, 50]].any()
+    elif hasattr(model, "quantizer_"):
+        assert (np.abs(model.item_codes_.weights).max() > 0).all()
+        order = model.recommend([0, 50], 120)[0]
+        assert (np.ptp(order - model.to_ratings(model.user_bias_[[0, 50]])[:, None], axis=0) < 0.02).all()  # the same
     elif name != "DCMF":
         signs = model.user_codes_.to_signs()[[0, 50]]
         active = model.user_codes_.weights[[0, 50]] > 0

@@ -22,7 +22,7 @@ MODULES = sorted(
 
 # A module may import those in the layers below its own; within a layer, those named before it.
 LAYERS = [
-    ["_check", "_container", "_threads", "kernels", "_updates"],
+    ["_check", "_container", "_history", "_threads", "kernels", "_updates"],
     ["codes"],
     ["reference", "segment"],
     ["_coding", "_learning", "quantizer"],
@@ -31,12 +31,14 @@ LAYERS = [
     ["_items"],
     ["index"],
     ["io", "_readers", "datasets", "evaluation"],
-    ["models._features", "models._history", "models._rows", "models._surrogate"],
+    ["models._features", "models._rows", "models._surrogate"],
     ["models._training"],
     ["models._files"],
     ["models.base"],
     ["models._coded", "models._kernel_weights"],
-    ["models.mf", "models.bccf", "models.dcf", "models.dcmf", "models.cccf"],
+    ["models.mf", "models.bccf", "models.dcf", "models.dcmf"],
+    ["models._teacher", "models._learned"],
+    ["models.cccf"],
     ["example"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}

@@ -22,7 +22,7 @@ MATRIX = RATINGS.user_items
 def test_dcf_is_cccf_with_one_component_bit_for_bit(params):
     shared = {"alpha": 0.01, "beta": 0.01, "n_bits": 16, "verbose": False, **params}
     dcf = DCF(**shared).fit(MATRIX)
-    cccf = CCCF(n_components=1, n_factors=4, **shared).fit(MATRIX)
+    cccf = CCCF(n_components=1, weights="kernel", n_factors=4, **shared).fit(MATRIX)
     assert cccf.user_codes_ == dcf.user_codes_
     assert cccf.item_codes_ == dcf.item_codes_
     assert [entry.objective for entry in cccf.history_] == [entry.objective for entry in dcf.history_]
@@ -32,7 +32,7 @@ def test_dcf_is_cccf_with_one_component_bit_for_bit(params):
 
 def test_the_objective_is_that_of_the_paper():
     """Computed from the finished codes, with X and Y that belong to them."""
-    model = CCCF(3, 8, alpha=0.5, beta=0.2, n_factors=6, max_iter=4, tol=0, verbose=False).fit(MATRIX)
+    model = CCCF(3, 8, "kernel", alpha=0.5, beta=0.2, n_factors=6, max_iter=4, tol=0, verbose=False).fit(MATRIX)
     coo = MATRIX.tocoo()
     low, high = model.rating_range_
     targets = (coo.data - (high + low) / 2) / ((high - low) / 2) * model.rating_scale_
@@ -51,7 +51,7 @@ def test_the_objective_is_that_of_the_paper():
 @pytest.mark.parametrize("normalize", [True, False])
 def test_the_objective_never_rises_with_sparse_weights(bandwidth, normalize):
     model = CCCF(
-        4, 8, bandwidth=bandwidth, normalize=normalize, alpha=0.1, beta=0.1, max_iter=6, tol=0, verbose=False
+        4, 8, "kernel", bandwidth=bandwidth, normalize=normalize, alpha=0.1, beta=0.1, max_iter=6, tol=0, verbose=False
     ).fit(MATRIX)
     objectives = np.array([entry.objective for entry in model.history_])
     assert (np.diff(objectives) <= 1e-5 * np.abs(objectives[:-1])).all()
@@ -62,7 +62,9 @@ def test_the_objective_never_rises_with_sparse_weights(bandwidth, normalize):
 
 
 def test_a_smaller_bandwidth_makes_sparser_codes():
-    sparsities = [CCCF(4, 8, bandwidth=h, verbose=False).fit(MATRIX).item_codes_.sparsity for h in (0.3, 0.6, 2.0)]
+    sparsities = [
+        CCCF(4, 8, "kernel", bandwidth=h, verbose=False).fit(MATRIX).item_codes_.sparsity for h in (0.3, 0.6, 2.0)
+    ]
     assert sparsities[0] > sparsities[1] > sparsities[2] == 0
 
 
@@ -70,7 +72,9 @@ def test_a_smaller_bandwidth_makes_sparser_codes():
 @pytest.mark.parametrize("distance", ["angular", "arccos"])
 @pytest.mark.parametrize("anchors", ["kmeans", "random"])
 def test_every_variant_of_the_weights_trains(kernel, distance, anchors):
-    model = CCCF(3, 8, kernel=kernel, distance=distance, anchors=anchors, bandwidth=0.9, verbose=False).fit(MATRIX)
+    model = CCCF(3, 8, "kernel", kernel=kernel, distance=distance, anchors=anchors, bandwidth=0.9, verbose=False).fit(
+        MATRIX
+    )
     assert rated_ndcg(model, MATRIX) > rated_ndcg(np.zeros(MATRIX.nnz), MATRIX) + 0.02
 
 
@@ -104,16 +108,16 @@ def test_few_rows_are_welcome_without_decorrelation():
 
 def test_latents_may_be_given_and_are_kept(tmp_path):
     latents = MF(7, seed=3, verbose=False).fit(MATRIX)
-    model = CCCF(3, 8, latents=latents, verbose=False).fit(MATRIX)
+    model = CCCF(3, 8, "kernel", latents=latents, verbose=False).fit(MATRIX)
     assert model.latents_.user_factors_ is latents.user_factors_
     other = MF.from_factors(latents.user_factors_, latents.item_factors_)
-    assert CCCF(3, 8, latents=other, verbose=False).fit(MATRIX).user_codes_ == model.user_codes_
+    assert CCCF(3, 8, "kernel", latents=other, verbose=False).fit(MATRIX).user_codes_ == model.user_codes_
     model.save(tmp_path / "model")
     again = CCCF.load(tmp_path / "model")
     assert again.encode_users(MATRIX[:9]) == model.encode_users(MATRIX[:9])
     assert isinstance(again.latents, MF)
     with pytest.raises(ValueError, match="`latents` must be of 400 users and 150 items"):
-        CCCF(3, 8, latents=MF(3, verbose=False).fit(MATRIX[:100]), verbose=False).fit(MATRIX)
+        CCCF(3, 8, "kernel", latents=MF(3, verbose=False).fit(MATRIX[:100]), verbose=False).fit(MATRIX)
     with pytest.raises(ValueError, match="`item_factors`"):
         MF.from_factors(np.ones((3, 2)), np.ones(3))
     assert MF.from_factors([[1 / 3]], [[1 / 3]], dtype="float64").user_factors_[0, 0] == 1 / 3
@@ -123,7 +127,7 @@ def test_latents_may_be_given_and_are_kept(tmp_path):
 
 def test_latents_that_are_fitted_again_change_nothing(tmp_path):
     latents = MF(7, verbose=False).fit(MATRIX)
-    model = CCCF(3, 8, latents=latents, verbose=False).fit(MATRIX)
+    model = CCCF(3, 8, "kernel", latents=latents, verbose=False).fit(MATRIX)
     before = model.encode_users(MATRIX[:9])
     latents.fit(MATRIX[:50, :40])
     assert model.encode_users(MATRIX[:9]) == before
@@ -136,12 +140,12 @@ def test_latents_that_are_fitted_again_change_nothing(tmp_path):
 
 def test_latents_that_are_not_fitted_yet_will_be():
     latents = MF(7, seed=3, verbose=False)
-    model = CCCF(3, 8, latents=latents, verbose=False).fit(MATRIX)
+    model = CCCF(3, 8, "kernel", latents=latents, verbose=False).fit(MATRIX)
     assert not hasattr(latents, "history_")
-    given = CCCF(3, 8, latents=MF(7, seed=3, verbose=False).fit(MATRIX), verbose=False)
+    given = CCCF(3, 8, "kernel", latents=MF(7, seed=3, verbose=False).fit(MATRIX), verbose=False)
     assert given.fit(MATRIX).user_codes_ == model.user_codes_
     assert clone(given).fit(MATRIX).user_codes_ == model.user_codes_
-    own = CCCF(3, 8, latents=MF.from_factors(np.ones((400, 2)), np.ones((150, 2))), verbose=False)
+    own = CCCF(3, 8, "kernel", latents=MF.from_factors(np.ones((400, 2)), np.ones((150, 2))), verbose=False)
     assert clone(own).latents is own.latents  # no fit could restore them
 
 
@@ -149,7 +153,7 @@ def test_components_that_no_rated_pair_shares_are_an_error():
     latents = np.eye(2)[[0] * 20 + [1] * 20]
     block = np.random.default_rng(0).integers(1, 6, (20, 20))
     ratings = sparse.csr_matrix(np.kron([[0, 1], [1, 0]], block))  # each half rates the other half's items
-    model = CCCF(2, 4, latents=MF.from_factors(latents, latents), bandwidth=0.5, verbose=False)
+    model = CCCF(2, 4, "kernel", latents=MF.from_factors(latents, latents), bandwidth=0.5, verbose=False)
     with pytest.raises(ValueError, match="larger `bandwidth`"):
         model.fit(ratings)
     assert model.set_params(bandwidth=2.0).fit(ratings).rating_scale_ > 0
@@ -307,7 +311,14 @@ def test_balanced_signs_are_balanced(length):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: MF(8, max_iter=2), lambda: DCF(8), lambda: CCCF(2, 4, n_factors=4), lambda: BCCF(8)]
+    "make",
+    [
+        lambda: MF(8, max_iter=2),
+        lambda: DCF(8),
+        lambda: CCCF(2, 4, "kernel", n_factors=4),
+        lambda: CCCF(2, 4, n_factors=4),
+        lambda: BCCF(8),
+    ],
 )
 def test_nothing_as_large_as_users_times_items_is_allocated(make):
     rng = np.random.default_rng(0)

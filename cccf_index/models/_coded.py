@@ -17,6 +17,8 @@ from cccf_index.models._rows import Observed, Rows
 from cccf_index.models._training import Plan, Side, fold_in, train
 from cccf_index.models.base import Recommender
 
+REGULARIZATION = 0.06  # of the relaxed start, for None
+
 
 class CodeModel(Recommender):
     """A model that represents users and items by compositional codes.
@@ -60,7 +62,11 @@ class CodeModel(Recommender):
         if codes is not self.item_codes_:
             index = self.to_index()
             self._indexed = (self.item_codes_, index)  # kept, so that a call for one user is cheap
-        return index.search(self.user_codes_[users], k, exclude=exclude)
+        return index.search(self._queries_of(users), k, exclude=exclude)
+
+    def _queries_of(self, users: NDArray[np.int64]) -> Any:
+        """Return what searches the index for users."""
+        return self.user_codes_[users]
 
     def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.user_codes_[users].to_vectors(), self.item_codes_[items].to_vectors()
@@ -98,7 +104,7 @@ class DiscreteModel(CodeModel):
         n_bits: int = 64,
         alpha: float = 0.01,
         beta: float = 0.01,
-        regularization: float = 0.06,
+        regularization: float | None = 0.06,
         initialize: bool = True,
         init_iter: int = 5,
         max_iter: int = 10,
@@ -124,7 +130,9 @@ class DiscreteModel(CodeModel):
         return Plan(
             n_bits=_check.integer(self.n_bits, "n_bits", 1, MAX_BITS),
             scale=scale,
-            regularization=_check.number(self.regularization, "regularization", 0),
+            regularization=_check.number(
+                REGULARIZATION if self.regularization is None else self.regularization, "regularization", 0
+            ),
             initialize=bool(self.initialize),
             init_iter=_check.integer(self.init_iter, "init_iter", 1),
             max_iter=_check.integer(self.max_iter, "max_iter", 0),

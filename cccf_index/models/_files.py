@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _container
+from cccf_index._history import Iteration
 from cccf_index.codes import CompositionalCodes
-from cccf_index.models._history import Iteration
+from cccf_index.quantizer import CompositionalQuantizer
 
 KIND = "model"
 MODELS: dict[str, type[Any]] = {}  # every class of models by its name
@@ -52,14 +53,21 @@ def _is_model(value: Any) -> bool:
 def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Return what the manifest says of a model, and put its arrays into `arrays`."""
     meta: dict[str, Any] = {"class": type(model).__name__, "params": {}, "numbers": {}, "codes": {}, "models": {}}
+    meta |= {"quantizers": {}, "shared": []}
     values = {**model.get_params(), **{name: value for name, value in vars(model).items() if name.endswith("_")}}
     for name, value in values.items():
         place = prefix + name
+        if value is not None and _is_model(values.get(f"{name}_")):
+            meta["shared"].append(name)  # a parameter that `fit` took as it is: it stands in the file once
+            continue
         if isinstance(value, CompositionalCodes):
             meta["codes"][name] = value.n_bits
             arrays[f"{place}.bits"], arrays[f"{place}.weights"] = value.bits, value.weights
         elif isinstance(value, np.ndarray):
             arrays[place] = value
+        elif isinstance(value, CompositionalQuantizer):
+            meta["quantizers"][name] = value._meta()
+            arrays |= {f"{place}.{part}": array for part, array in value._arrays().items()}
         elif _is_model(value):
             meta["models"][name] = _described(value, f"{place}.", arrays)
         else:
@@ -73,15 +81,19 @@ def _restored(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]
     if meta["class"] not in MODELS:
         raise ValueError(f"there is no model {meta['class']!r}")
     fitted = {name: _restored(part, f"{prefix}{name}.", arrays) for name, part in meta["models"].items()}
+    for name, part in meta.get("quantizers", {}).items():
+        own = f"{prefix}{name}."
+        kept = {place.removeprefix(own): array for place, array in arrays.items() if place.startswith(own)}
+        fitted[name] = CompositionalQuantizer._restored(part, kept)
     for name, n_bits in meta["codes"].items():
         fitted[name] = CompositionalCodes(arrays[f"{prefix}{name}.bits"], arrays[f"{prefix}{name}.weights"], n_bits)
     for place, array in arrays.items():
         name = place.removeprefix(prefix)
         if place.startswith(prefix) and "." not in name:
             fitted[name] = array.copy()  # kernels are compiled for arrays that can be written
-    model = MODELS[meta["class"]](
-        **meta["params"], **{name: part for name, part in fitted.items() if not name.endswith("_")}
-    )
+    shared = {name: fitted[f"{name}_"] for name in meta.get("shared", ())}
+    given = {name: part for name, part in fitted.items() if not name.endswith("_")}
+    model = MODELS[meta["class"]](**meta["params"], **shared, **given)
     fitted = {name: part for name, part in fitted.items() if name.endswith("_")} | meta["numbers"]
     if not fitted:
         return model  # a parameter that was never fitted

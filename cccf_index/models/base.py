@@ -13,8 +13,8 @@ from scipy import sparse
 
 from cccf_index import _check
 from cccf_index._check import NotFittedError
+from cccf_index._history import Iteration
 from cccf_index.models import _files
-from cccf_index.models._history import Iteration
 from cccf_index.models._rows import Observed
 
 M = TypeVar("M", bound="Recommender")
@@ -128,6 +128,17 @@ class Recommender(abc.ABC):
 
     def _checked(self, user_items: Any, **features: Any) -> Observed:
         """Return the ratings from both sides, for a model without use for features."""
+        matrix = self._checked_matrix(user_items, **features)
+        if matrix.data.min() == matrix.data.max():
+            raise ValueError(
+                f"`user_items` must hold different ratings, got only {matrix.data[0]:g}. Implicit feedback has no "
+                'ratings to learn from: use CCCF(feedback="implicit"), or add zeros for items that were shown and not '
+                "taken."
+            )
+        return Observed.of(matrix)
+
+    def _checked_matrix(self, user_items: Any, **features: Any) -> sparse.csr_array:
+        """Return the ratings or feedback, for a model without use for features."""
         for name, value in features.items():
             if value is not None:
                 raise ValueError(f"`{name}` must be None, as {type(self).__name__} has no use for it. DCMF has.")
@@ -139,12 +150,7 @@ class Recommender(abc.ABC):
             )
         if matrix.nnz == 0:
             raise ValueError(f"`user_items` must hold ratings, got an empty matrix of shape {matrix.shape}.")
-        if matrix.data.min() == matrix.data.max():
-            raise ValueError(
-                f"`user_items` must hold different ratings, got only {matrix.data[0]:g}. Implicit feedback has no "
-                "ratings to learn from: add zeros for items that were shown and not taken."
-            )
-        return Observed.of(matrix)
+        return matrix
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "history_"):

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._coded import DiscreteModel, check_components
 from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, component_weights
+from cccf_index.models._learned import Teacher, as_factors, explicit_teacher, implicit_teacher
 from cccf_index.models.mf import MF
+from cccf_index.quantizer import CompositionalQuantizer
+
+KERNEL_FACTORS = 32  # of the latent space that distances are taken in
 
 
 class CCCF(DiscreteModel):
     """Compositional codes: G binary codes for each user and item, each with a weight that may be zero.
 
-    As published: the weights are kernels of the distance to G anchors, in the latent space of a matrix factorisation,
-    and stay fixed while the codes are learned by discrete coordinate descent.
+    With ``weights="learned"`` codes and weights together are fitted to all scores of a teacher, a matrix factorisation
+    that is tuned on a part of the ratings. With ``weights="kernel"`` it is the paper's model: weights are kernels of
+    the distance to G anchors, in the latent space of a matrix factorisation, and stay fixed while the codes are learned
+    by discrete coordinate descent.
 
     Parameters
     ----------
@@ -27,8 +33,26 @@ class CCCF(DiscreteModel):
         G.
     n_bits : int
         r, the bits of one component.
-    weights : {"kernel"}
+    weights : {"learned", "kernel"}
         How weights are found.
+    queries : {"coded", "real"}
+        Learned weights: whether `predict` and `recommend` take the users' codes, or their best real-valued queries,
+        which rank a little better and are searched more slowly.
+    feedback : {"explicit", "implicit"}
+        Learned weights: what the matrix holds. Implicit feedback needs `latents`, or the package implicit, which then
+        trains them: the entries say what was taken.
+    max_active, max_active_users : int, optional
+        Learned weights: how many components of an item or a user may have a weight; None for all.
+    unobserved : float, optional
+        Learned weights: as for `MF`; None to choose 0 or 0.1 on a tenth of the ratings.
+    regularization : float, optional
+        Learned weights: that of the teacher; None to choose it on a tenth of the ratings, and with it an item bias
+        beside the factors. Kernel weights: as for `DCF`, 0.06 for None.
+    latents : MF, model of the package implicit, or pair of arrays, optional
+        The teacher, or whose factors distances are taken from: a fitted model with the same users and items, any
+        ``(user_factors, item_factors)``, or an MF that is not fitted yet and will be. None for an MF of our own.
+    n_factors : int, optional
+        Of the MF that is fitted where `latents` is None: 128 for None, with kernel weights 32.
     kernel : {"epanechnikov", "triangular", "uniform"}
     bandwidth : float
         h. The smaller, the fewer components a row has: around 1 and above nearly all, at 0.4 about 3 of 8 on MovieLens.
@@ -40,20 +64,26 @@ class CCCF(DiscreteModel):
         Centroids of the latent vectors, or latent vectors chosen at random.
     normalize : bool
         Divide the weights of each row by their sum.
-    latents : MF, optional
-        Whose factors are taken: a fitted model with the same users and items, `MF.from_factors` of any others, or
-        one that is not fitted yet and will be. None is ``MF(n_factors, seed=seed)``.
-    n_factors : int
-        Of the MF that is fitted where `latents` is None.
-    alpha, beta, regularization, initialize, init_iter, max_iter, max_sweeps, tol, seed, verbose
+    alpha, beta, initialize, init_iter, max_iter, max_sweeps, tol
+        Kernel weights: as for `DCF`.
+    seed, verbose
         As for `DCF`.
 
     Attributes
     ----------
     user_codes_, item_codes_ : CompositionalCodes
     latents_ : MF
-        What distances are taken from.
+        The teacher, or what distances are taken from.
+    quantizer_ : CompositionalQuantizer
+        Learned weights: what encodes the vectors of the teacher, whose last direction is the item bias.
+    item_bias_ : ndarray of float32, shape (n_items,)
+        Learned weights: what the teacher adds to its scores of each item; the codes express it.
+    user_bias_ : ndarray of float32, shape (n_users,)
+        Learned weights: what must be added to a user's scores to make ratings of them.
+    user_queries_ : ndarray of float32, shape (n_users, n_components * n_bits)
+        With ``queries="real"``: what searches the index instead of ``user_codes_``.
     user_anchors_, item_anchors_ : ndarray of float32, shape (n_components, n_factors)
+        Kernel weights.
 
     Examples
     --------
@@ -70,22 +100,33 @@ class CCCF(DiscreteModel):
     latents_: MF
     user_anchors_: NDArray[np.float32]
     item_anchors_: NDArray[np.float32]
+    quantizer_: CompositionalQuantizer
+    item_bias_: NDArray[np.float32]
+    user_bias_: NDArray[np.float32]
+    user_means_: NDArray[np.float64]
+    bias_share_: float
+    user_queries_: NDArray[np.float32]
 
     def __init__(
         self,
         n_components: int = 8,
         n_bits: int = 16,
-        weights: str = "kernel",
+        weights: str = "learned",
+        queries: str = "coded",
+        feedback: str = "explicit",
+        max_active: int | None = None,
+        max_active_users: int | None = None,
+        unobserved: float | None = None,
+        regularization: float | None = None,
+        latents: Any = None,
+        n_factors: int | None = None,
         kernel: str = "epanechnikov",
         bandwidth: float = 1.2,
         distance: str = "angular",
         anchors: str = "kmeans",
         normalize: bool = True,
-        latents: MF | None = None,
-        n_factors: int = 32,
         alpha: float = 0.001,
         beta: float = 0.001,
-        regularization: float = 0.06,
         initialize: bool = True,
         init_iter: int = 5,
         max_iter: int = 10,
@@ -99,17 +140,28 @@ class CCCF(DiscreteModel):
         )
         self.n_components = n_components
         self.weights = weights
+        self.queries = queries
+        self.feedback = feedback
+        self.max_active = max_active
+        self.max_active_users = max_active_users
+        self.unobserved = unobserved
+        self.latents = latents
+        self.n_factors = n_factors
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.distance = distance
         self.anchors = anchors
         self.normalize = normalize
-        self.latents = latents
-        self.n_factors = n_factors
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> CCCF:
         """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
-        _check.choice(self.weights, "weights", ("kernel",))
+        _check.choice(self.weights, "weights", ("learned", "kernel"))
+        _check.choice(self.feedback, "feedback", ("explicit", "implicit"))
+        _check.choice(self.queries, "queries", ("coded", "real"))
+        if self.weights == "learned":
+            return self._fit_learned(user_items, item_features=item_features, user_features=user_features)
+        if self.feedback != "explicit" or self.queries != "coded":
+            raise ValueError('`weights` must be "learned" for implicit feedback and for real-valued queries.')
         _check.choice(self.anchors, "anchors", ANCHORS)
         self._check_kernel()
         seed = _check.integer(self.seed, "seed", 0)
@@ -121,11 +173,97 @@ class CCCF(DiscreteModel):
         users, items = (choose_anchors(part, self.anchors, n_components, seed) for part in factors)
         self._learn(ratings, (self._weights_of(factors[0], users), self._weights_of(factors[1], items)))
         self.latents_, self.user_anchors_, self.item_anchors_ = latents, users, items
+        self._forget("quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "user_queries_")
         return self
 
+    def _fit_learned(self, user_items: Any, **features: Any) -> CCCF:
+        quantizer = CompositionalQuantizer(
+            self.n_components, self.n_bits, self.max_active, self.max_active_users, self.seed, verbose=self.verbose
+        )
+        quantizer.check()
+        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1)
+        options = {"seed": self.seed, "verbose": self.verbose}
+        if self.feedback == "implicit":
+            matrix = self._checked_matrix(user_items, **features)
+            teacher = implicit_teacher(matrix, self.latents, n_factors, options)
+            limits = [0.0, 1.0]
+        else:
+            self._checked(user_items, **features)
+            matrix = _check.ratings(user_items, "user_items")
+            regularization, unobserved = (
+                None if value is None else _check.number(value, name, 0)
+                for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
+            )
+            teacher = explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
+            limits = [float(matrix.data.min()), float(matrix.data.max())]
+        latents = teacher.latents
+        users = teacher.of_users(latents.user_factors_)
+        quantizer.fit(teacher.of_items(latents.item_factors_, teacher.item_bias), users)
+        assert quantizer.user_codes_ is not None
+        self.n_users_, self.n_items_ = matrix.shape
+        self.rating_range_, self.rating_scale_ = limits, 1.0
+        self.user_codes_, self.item_codes_ = quantizer.user_codes_, quantizer.item_codes_
+        self.history_, self.quantizer_, self.latents_ = quantizer.history_, quantizer, latents
+        self.item_bias_, self.bias_share_, self.user_means_ = teacher.item_bias, teacher.bias_share, teacher.user_means
+        self.user_bias_ = users @ quantizer.item_mean_
+        self._forget("user_anchors_", "item_anchors_", "user_queries_")
+        if self.queries == "real":
+            self.user_queries_ = quantizer.transform_users(users)
+        return self
+
+    def _forget(self, *names: str) -> None:
+        """Remove what an earlier fit with other parameters left."""
+        for name in names:
+            vars(self).pop(name, None)
+
+    def _teacher(self) -> Teacher:
+        return Teacher(self.latents_, self.item_bias_, self.bias_share_, self.user_means_)
+
     def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
+        if hasattr(self, "quantizer_"):
+            vectors = self._teacher().encoded(self._binary(matrix), side)
+            return self.quantizer_.encode_users(vectors) if side == "user" else self.quantizer_.encode_items(vectors)
         anchors = self.user_anchors_ if side == "user" else self.item_anchors_
         return self._fold_in(matrix, self._weights_of(self.latents_._encode(matrix, side), anchors), side)
+
+    def _binary(self, matrix: Any) -> Any:
+        """Return implicit feedback as equal numbers: what was taken counts, not how often."""
+        if self.feedback == "explicit":
+            return matrix
+        return sparse.csr_array(
+            (np.full(matrix.nnz, 1 + self.latents_.pair_weight_), matrix.indices, matrix.indptr), shape=matrix.shape
+        )
+
+    def transform_users(self, user_items: Any) -> NDArray[np.float32]:
+        """Return real-valued queries, float32 (n, n_components * n_bits), of users by ratings; learned weights."""
+        self._check_fitted()
+        if not hasattr(self, "quantizer_"):
+            raise ValueError('Real-valued queries need `weights="learned"`.')
+        matrix = _check.ratings(user_items, "user_items", self.n_items_)
+        return self.quantizer_.transform_users(self._teacher().encoded(self._binary(matrix), "user"))
+
+    def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Return the ratings, float64, that scores of `to_index()` stand for; learned weights: add ``user_bias_``."""
+        if hasattr(self, "quantizer_"):
+            return np.asarray(scores, dtype=np.float64) + self.latents_.offset_
+        return super().to_ratings(scores)
+
+    def _queries_of(self, users: NDArray[np.int64]) -> Any:
+        return self.user_queries_[users] if hasattr(self, "user_queries_") else self.user_codes_[users]
+
+    def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        scores, items = super()._search(users, k, exclude)
+        if hasattr(self, "quantizer_"):
+            np.add(scores, self.user_bias_[users][:, None], out=scores, where=items >= 0)
+        return scores, items
+
+    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        if not hasattr(self, "quantizer_"):
+            return super()._vectors(users, items)
+        queries = self._queries_of(users)
+        left = queries.to_vectors() if isinstance(queries, CompositionalCodes) else queries
+        right = self.item_codes_[items].to_vectors()
+        return np.hstack([left, self.user_bias_[users][:, None]]), np.pad(right, ((0, 0), (0, 1)), constant_values=1)
 
     def _check_kernel(self) -> None:
         _check.choice(self.kernel, "kernel", KERNELS)
@@ -135,18 +273,11 @@ class CCCF(DiscreteModel):
 
     def _fitted_latents(self, user_items: Any, shape: tuple[int, int]) -> MF:
         if self.latents is None:
-            return MF(self.n_factors, seed=self.seed, verbose=self.verbose).fit(user_items)
-        if not isinstance(self.latents, MF):
-            raise TypeError(
-                f"`latents` must be an MF or None, got {type(self.latents).__name__}. "
-                "For factors of your own pass `MF.from_factors(user_factors, item_factors)`."
-            )
-        if not hasattr(self.latents, "history_"):
+            n_factors = KERNEL_FACTORS if self.n_factors is None else self.n_factors
+            return MF(n_factors, seed=self.seed, verbose=self.verbose).fit(user_items)
+        if isinstance(self.latents, MF) and not hasattr(self.latents, "history_"):
             return MF(**self.latents.get_params()).fit(user_items)
-        found = (self.latents.n_users_, self.latents.n_items_)
-        if found != shape:
-            raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found}.")
-        return copy.copy(self.latents)  # which a later fit of theirs does not change
+        return as_factors(self.latents, shape)
 
     def _weights_of(self, latents: NDArray[Any], anchors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights (G, n) by component, as training takes them."""
@@ -156,6 +287,15 @@ class CCCF(DiscreteModel):
 
     def _verify(self) -> None:
         super()._verify()
+        if hasattr(self, "quantizer_"):
+            shapes = (self.item_bias_.shape, self.user_bias_.shape, self.user_means_.shape)
+            if shapes != ((self.n_items_,), (self.n_users_,), (self.n_users_,)):
+                raise ValueError("the biases do not fit the users and items")
+            if hasattr(self, "user_queries_") and self.user_queries_.shape != (self.n_users_, self.item_codes_.d):
+                raise ValueError("the queries do not fit the codes")
+            if self.quantizer_.d != self.latents_.item_factors_.shape[1] + 1:
+                raise ValueError("the quantizer does not fit the factors")
+            return
         shape = (self.item_codes_.n_components, self.latents_.item_factors_.shape[1])
         if self.user_anchors_.shape != shape or self.item_anchors_.shape != shape:
             raise ValueError("the anchors do not fit the parameters")

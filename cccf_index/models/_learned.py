@@ -1,0 +1,119 @@
+"""Codes with learned weights: a teacher's vectors, and what a quantizer makes of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index.models._teacher import Choice, chosen, item_bias, user_means
+from cccf_index.models.mf import MF
+
+FACTORS = 128
+IMPLICIT_ALPHA, IMPLICIT_RIDGE, IMPLICIT_ITERATIONS = 10.0, 0.1, 15
+
+
+class Teacher(NamedTuple):
+    """Factors, and how much better than others each item is, in units of the scores."""
+
+    latents: MF
+    item_bias: NDArray[np.float32]  # (n_items,)
+    bias_share: float
+    user_means: NDArray[np.float64]  # (n_users,), from which the bias of a new item follows
+
+    def of_users(self, factors: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the vectors of users, (n, p + 1)."""
+        return np.hstack([factors, np.ones((len(factors), 1))]).astype(np.float32)
+
+    def of_items(self, factors: NDArray[Any], bias: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the vectors of items, (n, p + 1)."""
+        return np.hstack([factors, bias[:, None]]).astype(np.float32)
+
+    def encoded(self, matrix: sparse.csr_array, side: str) -> NDArray[np.float32]:
+        """Return the vectors of users or items that the teacher never saw, by their ratings."""
+        factors = self.latents._encode(matrix, side)
+        if side == "user":
+            return self.of_users(factors)
+        return self.of_items(factors, np.float32(self.bias_share) * item_bias(matrix, self.user_means))
+
+
+def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
+    """Return a fitted MF of any factors: an MF, a model with `user_factors` and `item_factors`, or a pair of arrays."""
+    if isinstance(latents, MF):
+        model = latents
+    elif isinstance(latents, (tuple, list)) and len(latents) == 2:
+        model = MF.from_factors(*latents)
+    elif hasattr(latents, "user_factors") and hasattr(latents, "item_factors"):
+        users, items = (
+            part.to_numpy() if hasattr(part, "to_numpy") else part
+            for part in (latents.user_factors, latents.item_factors)
+        )
+        if users is None or items is None:
+            raise ValueError(f"`latents` must be fitted, got a {type(latents).__name__} that is not.")
+        model = MF.from_factors(users, items)
+    else:
+        raise TypeError(
+            f"`latents` must be an MF, a model of the package implicit, or a pair (user_factors, item_factors), "
+            f"got {type(latents).__name__}."
+        )
+    found = (model.n_users_, model.n_items_)
+    if found != shape:
+        raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found}.")
+    return copy.copy(model)  # which a later fit of theirs does not change
+
+
+def explicit_teacher(
+    ratings: sparse.csr_array,
+    latents: Any,
+    n_factors: int | None,
+    regularization: float | None,
+    unobserved: float | None,
+    params: dict[str, Any],
+) -> Teacher:
+    """Train a teacher of ratings, its parameters chosen where they are None; or take the one given."""
+    share = 0.0
+    if latents is None:
+        if regularization is None:
+            choice = chosen(ratings, unobserved, params["seed"])
+        else:
+            choice = Choice(regularization, unobserved or 0.0, 0.0)
+        share = choice.bias_share
+        model = MF(n_factors or FACTORS, choice.regularization, unobserved=choice.unobserved, **params).fit(ratings)
+    elif isinstance(latents, MF) and not hasattr(latents, "history_"):
+        model = MF(**latents.get_params()).fit(ratings)
+    else:
+        model = as_factors(latents, ratings.shape)
+    means = user_means(ratings)
+    return Teacher(model, np.float32(share) * item_bias(ratings.T.tocsr(), means), share, means)
+
+
+def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | None, params: dict[str, Any]) -> Teacher:
+    """Train a teacher of implicit feedback by the package implicit; or take the one given."""
+    if latents is None:
+        try:
+            from implicit.als import AlternatingLeastSquares
+        except ImportError:
+            raise ImportError(
+                'feedback="implicit" trains its teacher by the package implicit, which is not there: '
+                '`pip install "cccf-index[implicit]"`, or pass `latents=(user_factors, item_factors)` of any model.'
+            ) from None
+        latents = AlternatingLeastSquares(
+            n_factors or FACTORS,
+            regularization=IMPLICIT_RIDGE,
+            alpha=IMPLICIT_ALPHA,
+            iterations=IMPLICIT_ITERATIONS,
+            random_state=params["seed"],
+        )
+        latents.fit(sparse.csr_matrix(taken, dtype=np.float32), show_progress=False)
+    model = as_factors(latents, taken.shape)
+    # A new row is solved for as implicit does, (Y'Y + (c - 1) sum yy' + ridge) x = c sum y, divided by c - 1.
+    confidence = max(float(getattr(latents, "alpha", IMPLICIT_ALPHA)), 1.1) - 1
+    mean_count = taken.nnz / min(taken.shape)
+    model.pair_weight_ = 1 / confidence  # and what was taken is rated 1 + 1 / (c - 1)
+    model.regularization = float(getattr(latents, "regularization", IMPLICIT_RIDGE)) / (
+        confidence * mean_count + max(taken.shape)
+    )
+    return Teacher(model, np.zeros(taken.shape[1], np.float32), 0.0, np.zeros(taken.shape[0]))
