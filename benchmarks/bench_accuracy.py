@@ -4,11 +4,14 @@
 
 Each user's ratings are split 70 to 30. Each model's regularization is the best of a grid on a tenth held out of the
 first split's training data, at 64 bits; everything else is the default. MF has as many factors as the others have bits.
+CCCF with learned weights chooses for itself, in each split, and is judged with coded and with real-valued queries.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,13 +27,16 @@ CUTS = (2, 4, 6, 8, 10)
 GRID = (0.03, 0.05, 0.07, 0.09, 0.12, 0.2, 0.3, 0.45, 0.7)
 COMPONENTS = 8
 SPLITS = 5
+LEARNED = "CCCF, learned"
 MODELS: dict[str, Callable[[int], Any]] = {
     "MF": lambda bits: MF(bits),
     "BCCF": lambda bits: BCCF(bits),
     "DCF": lambda bits: DCF(bits),
     "DCMF": lambda bits: DCMF(bits),
-    "CCCF, h = 1.2": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, bandwidth=1.2),
-    "CCCF, h = 0.4": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, bandwidth=0.4),
+    "MF, all pairs": lambda bits: MF(bits, unobserved=0.1),
+    "CCCF, h = 1.2": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, "kernel", bandwidth=1.2),
+    "CCCF, h = 0.4": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, "kernel", bandwidth=0.4),
+    LEARNED: lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, queries="real"),
 }
 
 
@@ -94,6 +100,33 @@ def measured(name: str, bits: int, regularization: float, ratings: Ratings, seed
     return {**figures, **summary(rated, catalogue)}
 
 
+def learned(bits: int, ratings: Ratings, seeds: list[int]) -> dict[str, dict[str, Any]]:
+    """Return the figures of learned weights, with coded and with real-valued queries; both of the same models."""
+    figures: dict[str, tuple[list[Any], list[Any]]] = {"coded": ([], []), "real-valued": ([], [])}
+    seconds, choices = [], []
+    for seed in seeds:
+        train, test = split_ratings(ratings.user_items, seed=seed)
+        begin = time.perf_counter()
+        model = MODELS[LEARNED](bits).fit(train)
+        seconds.append(time.perf_counter() - begin)
+        choices.append([model.latents_.regularization, model.latents_.unobserved, model.bias_share_])
+        users = np.repeat(np.arange(test.shape[0]), np.diff(test.indptr))
+        items = model.item_codes_.to_vectors()
+        for name, queries in (("coded", model.user_codes_), ("real-valued", model.user_queries_)):
+            vectors = model.user_codes_.to_vectors() if name == "coded" else model.user_queries_
+            scores = np.concatenate(
+                [
+                    np.einsum("ij,ij->i", vectors[users[part]], items[test.indices[part]])
+                    for part in (slice(start, start + 2**16) for start in range(0, test.nnz, 2**16))
+                ]
+            )
+            figures[name][0].append(rated_ndcg(scores, test, CUTS))
+            ranking = model.to_index().search(queries, max(CUTS), exclude=train)[1]
+            figures[name][1].append(catalogue_ndcg(ranking, test, CUTS))
+    chosen = {"seconds": float(np.mean(seconds)), "regularization, unobserved, bias": choices}
+    return {name: {**chosen, **summary(*values)} for name, values in figures.items()}
+
+
 def row(name: str, bits: Any, figures: dict[str, Any]) -> str:
     """Return a row of the table."""
     shown = [
@@ -110,7 +143,8 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128])
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/accuracy-<dataset>.json")
+    parser.add_argument("--name", default="accuracy", help="of the results")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<name>-<dataset>.json")
     arguments = parser.parse_args()
     ratings = load(arguments.data, arguments.dataset)
     names = [name for name in arguments.models if name != "DCMF" or ratings.item_features is not None]
@@ -123,14 +157,22 @@ def main() -> None:
     results: dict[str, Any] = {"cut-offs": list(CUTS), "splits": arguments.splits, "mean and popularity": figures}
     print(row("item mean, popularity", "", figures), flush=True)
     for name in names:
+        if name == LEARNED:
+            for bits in arguments.bits:
+                for queries, figures in learned(bits, ratings, seeds).items():
+                    results[f"{name}, {bits} bits, {queries} queries"] = figures
+                    print(row(f"{name}, {queries}", bits, figures), flush=True)
+            continue
         regularization = tuned(name, ratings, split_ratings(ratings.user_items, seed=0)[0])
         for bits in arguments.bits:
             figures = results[f"{name}, {bits} bits"] = measured(name, bits, regularization, ratings, seeds)
             print(row(name, bits, figures), flush=True)
     if arguments.save:
-        options = "" if arguments.splits == SPLITS else f" --splits {arguments.splits}"
-        command = f"python benchmarks/bench_accuracy.py --data DIR --dataset {arguments.dataset}{options} --save"
-        save(f"accuracy-{arguments.dataset}", command, results)
+        options = ["--data", "DIR", *sys.argv[1:]]
+        if "--data" in sys.argv:
+            del options[(place := sys.argv.index("--data") + 1) : place + 2]
+        command = shlex.join(["python", "benchmarks/bench_accuracy.py", *options])
+        save(f"{arguments.name}-{arguments.dataset}", command, results)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "MF, 128 factors, 8 iterations": lambda: MF(128, max_iter=8, verbose=False),
     "BCCF, 128 bits": lambda: BCCF(128, verbose=False),
     "DCF, 128 bits": lambda: DCF(128, verbose=False),
-    "CCCF, 8 x 16 bits": lambda: CCCF(8, 16, verbose=False),
+    "CCCF, 8 x 16 bits": lambda: CCCF(8, 16, "kernel", verbose=False),
+    "CCCF, learned, 8 x 16 bits": lambda: CCCF(8, 16, verbose=False),
 }
 PARTS = (0.25, 0.5, 1.0)
 

@@ -15,6 +15,7 @@ MODELS = {
     "DCF": lambda **p: DCF(**{"n_bits": 12, "verbose": False, **p}),
     "DCMF": lambda **p: DCMF(**{"n_bits": 12, "verbose": False, **p}),
     "MF, all pairs": lambda **p: MF(**{"n_factors": 6, "max_iter": 4, "unobserved": 0.1, "verbose": False, **p}),
+    "MF, averaged": lambda **p: MF(**{"n_factors": 4, "max_iter": 4, "n_models": 3, "verbose": False, **p}),
     "kernel CCCF": lambda **p: CCCF(
         **{"n_components": 3, "n_bits": 6, "weights": "kernel", "n_factors": 5, "verbose": False, **p}
     ),

@@ -18,7 +18,7 @@ from cccf_index.models.mf import MF
 
 GRID = (0.02, 0.03, 0.05, 0.07, 0.09, 0.12, 0.16, 0.2, 0.3, 0.45, 0.7)
 FIRST = 4  # where the search in the grid begins
-SHARES = (0.0, 0.5, 1.0)  # of the item bias
+SHARES = (0.0, 0.5, 1.0, 2.0)  # of the item bias
 UNOBSERVED = 0.1
 TOLERANCE = 0.0005  # of NDCG, in favour of pairs without ratings: they help the ranking of the whole catalogue
 HELD_OUT = 0.1

@@ -52,7 +52,8 @@ class CCCF(DiscreteModel):
         The teacher, or whose factors distances are taken from: a fitted model with the same users and items, any
         ``(user_factors, item_factors)``, or an MF that is not fitted yet and will be. None for an MF of our own.
     n_factors : int, optional
-        Of the MF that is fitted where `latents` is None: 128 for None, with kernel weights 32.
+        Of what is fitted where `latents` is None. For None: 64, of three MF that are averaged; 128 for implicit
+        feedback; with kernel weights 32.
     kernel : {"epanechnikov", "triangular", "uniform"}
     bandwidth : float
         h. The smaller, the fewer components a row has: around 1 and above nearly all, at 0.4 about 3 of 8 on MovieLens.

@@ -37,6 +37,8 @@ class MF(Recommender):
     unobserved : float
         The weight of all pairs together, as a share of that of all ratings. They are pulled to a quarter of the way
         from the smallest to the largest rating. 0.1 doubles NDCG over the whole catalogue of MovieLens.
+    n_models : int
+        How many models, from different first factors, are averaged: their factors stand side by side.
     dtype : {"float32", "float64"}
         The precision of the factors and of the solver.
     seed : int
@@ -46,8 +48,8 @@ class MF(Recommender):
 
     Attributes
     ----------
-    user_factors_ : ndarray, shape (n_users, n_factors)
-    item_factors_ : ndarray, shape (n_items, n_factors)
+    user_factors_ : ndarray, shape (n_users, n_models * n_factors)
+    item_factors_ : ndarray, shape (n_items, n_models * n_factors)
         Rows without ratings are zero.
     offset_ : float
         The rating that a score of 0 stands for.
@@ -69,6 +71,7 @@ class MF(Recommender):
     item_factors_: NDArray[Any]
     offset_: float
     pair_weight_: float
+    n_models_: int
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class MF(Recommender):
         regularization: float = 0.08,
         max_iter: int = 8,
         unobserved: float = 0.0,
+        n_models: int = 1,
         dtype: str = "float32",
         seed: int = 0,
         verbose: bool = True,
@@ -84,6 +88,7 @@ class MF(Recommender):
         self.regularization = regularization
         self.max_iter = max_iter
         self.unobserved = unobserved
+        self.n_models = n_models
         self.dtype = dtype
         self.seed = seed
         self.verbose = verbose
@@ -94,6 +99,7 @@ class MF(Recommender):
         max_iter = _check.integer(self.max_iter, "max_iter", 1)
         dtype, regularization = self._numbers()
         unobserved = _check.number(self.unobserved, "unobserved", 0)
+        n_models = _check.integer(self.n_models, "n_models", 1, 64)
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
         ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
         begin = time.perf_counter()
@@ -102,16 +108,26 @@ class MF(Recommender):
         offset = low + (high - low) / 4 if unobserved else 0.0
         weight = unobserved * len(ratings.values) / (n_users * n_items)
         values = (ratings.values - offset).astype(dtype)
-        users, items = np.zeros((n_users, n_factors), dtype), np.empty((n_items, n_factors), dtype)
-        items[:] = rng.standard_normal(items.shape) / np.sqrt(n_factors)
         terms = (regularization, weight)
-        history = [Iteration(_objective(ratings, values, users, items, *terms), time.perf_counter() - begin)]
+        models = []
+        for _ in range(n_models):
+            items = np.asarray(rng.standard_normal((n_items, n_factors)) / np.sqrt(n_factors), dtype)
+            models.append((np.zeros((n_users, n_factors), dtype), items))
+
+        def elapsed() -> Iteration:
+            total = sum(_objective(ratings, values, *factors, *terms) for factors in models) / n_models
+            return Iteration(total, time.perf_counter() - begin)
+
+        history = [elapsed()]
         for _ in tqdm(range(max_iter), desc="MF", disable=None if self.verbose else True):
             begin = time.perf_counter()
-            _solve(ratings.users, values, items, *terms, users)
-            _solve(ratings.items, values[ratings.order], users, *terms, items)
-            history.append(Iteration(_objective(ratings, values, users, items, *terms), time.perf_counter() - begin))
-        self._take(users, items, offset, weight)
+            for users, items in models:
+                _solve(ratings.users, values, items, *terms, users)
+                _solve(ratings.items, values[ratings.order], users, *terms, items)
+            history.append(elapsed())
+        share = dtype.type(1 / np.sqrt(n_models))
+        users, items = (np.hstack(parts) * share for parts in zip(*models, strict=True))
+        self._take(users, items, offset, weight, n_models)
         self.history_ = history
         return self
 
@@ -147,17 +163,28 @@ class MF(Recommender):
         dtype = np.dtype(_check.choice(self.dtype, "dtype", ("float32", "float64")))
         return dtype, _check.number(self.regularization, "regularization", 0)
 
-    def _take(self, users: NDArray[Any], items: NDArray[Any], offset: float = 0.0, pair_weight: float = 0.0) -> None:
+    def _take(
+        self,
+        users: NDArray[Any],
+        items: NDArray[Any],
+        offset: float = 0.0,
+        pair_weight: float = 0.0,
+        n_models: int = 1,
+    ) -> None:
         self.user_factors_, self.item_factors_ = users, items
-        self.offset_, self.pair_weight_ = offset, pair_weight
+        self.offset_, self.pair_weight_, self.n_models_ = offset, pair_weight, n_models
         self.n_users_, self.n_items_ = len(users), len(items)
 
     def _encode(self, matrix: Any, side: str) -> NDArray[Any]:
         other = self.item_factors_ if side == "user" else self.user_factors_
-        out = np.empty((matrix.shape[0], other.shape[1]), dtype=other.dtype)
         values = (matrix.data - self.offset_).astype(other.dtype)
-        _solve(Rows.of(matrix), values, other, self._numbers()[1], self.pair_weight_, out)
-        return out
+        share = other.dtype.type(np.sqrt(self.n_models_))
+        parts = []
+        for part in np.split(other, self.n_models_, axis=1):
+            parts.append(np.empty((matrix.shape[0], part.shape[1]), dtype=other.dtype))
+            factors = np.ascontiguousarray(part) * share
+            _solve(Rows.of(matrix), values, factors, self._numbers()[1], self.pair_weight_, parts[-1])
+        return np.hstack(parts) / share
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the ratings that scores of `to_index()` stand for."""
@@ -192,6 +219,8 @@ class MF(Recommender):
     def _verify(self) -> None:
         users, items = self.user_factors_, self.item_factors_
         width = items.shape[-1]
+        if self.n_models_ < 1 or width % self.n_models_:
+            raise ValueError("the factors do not fit the number of models")
         if (users.shape, items.shape) != ((self.n_users_, width), (self.n_items_, width)) or users.dtype != items.dtype:
             raise ValueError("the factors of users and items do not fit each other")
 
