@@ -56,7 +56,7 @@ def choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _numbers(x: ArrayLike, name: str) -> NDArray[Any]:
+def numbers(x: ArrayLike, name: str) -> NDArray[Any]:
     try:
         array = np.asarray(x)
     except ValueError as error:
@@ -83,7 +83,7 @@ def _float32(array: NDArray[Any], name: str) -> NDArray[np.float32]:
 
 def matrix(x: ArrayLike, name: str, d: int) -> NDArray[np.float32]:
     """Return `x` as a finite, C-contiguous float32 array of shape (n, d)."""
-    array = _numbers(x, name)
+    array = numbers(x, name)
     if array.ndim == 2 and array.shape[1] == d:
         return _float32(array, name)
     if array.ndim == 1 and array.shape == (d,):
@@ -96,7 +96,7 @@ def matrix(x: ArrayLike, name: str, d: int) -> NDArray[np.float32]:
 
 def vector(x: ArrayLike, name: str, n: int) -> NDArray[np.float32]:
     """Return `x` as a finite float32 array of shape (n,), a copy that the caller cannot change."""
-    array = _numbers(x, name)
+    array = numbers(x, name)
     if array.shape != (n,):
         raise ValueError(f"`{name}` must be of shape ({n},), got {array.shape}.")
     return _float32(array, name).copy()
@@ -104,11 +104,11 @@ def vector(x: ArrayLike, name: str, n: int) -> NDArray[np.float32]:
 
 def weights(w: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float32]:
     """Return non-negative component weights as float32 of the given shape; scipy.sparse is welcome."""
-    array: Any = w if sparse.issparse(w) else _numbers(w, name)
+    array: Any = w if sparse.issparse(w) else numbers(w, name)
     if array.shape != shape:
         raise ValueError(f"`{name}` must be of shape {shape}, got {array.shape}.")
     if sparse.issparse(array):
-        array = _numbers(array.toarray(), name)
+        array = numbers(array.toarray(), name)
     result = _float32(array, name)
     if (result < 0).any():
         row, component = (int(i) for i in np.argwhere(result < 0)[0])
@@ -224,7 +224,7 @@ def ratings(matrix: Any, name: str, n_columns: int | None = None) -> sparse.csr_
 
 def features(x: Any, name: str, n: int, n_columns: int | None = None) -> Any:
     """Return side features as float64, (n, n_columns): a dense array, or CSR where they are sparse."""
-    array: Any = sparse.csr_array(x) if sparse.issparse(x) else _numbers(x, name)
+    array: Any = sparse.csr_array(x) if sparse.issparse(x) else numbers(x, name)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}.")
     if array.ndim != 2 or array.shape[0] != n or (n_columns is not None and array.shape[1] != n_columns):

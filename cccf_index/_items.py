@@ -51,17 +51,18 @@ class CodedItems:
         elif scale is not None:
             scale = _check.integer(scale, "scale", 1, MAX_SCALE, or_else='"auto" or None')
         self._scale = scale
-        self._quantizer = self._checked_quantizer(d, quantizer)
         self._d = None if d is None else _check.integer(d, "d", 1, MAX_DIMENSION)
         self.verbose = False
         self._lock = _threads.Lock()
-        self._state = self._empty()
+        self._state = self._empty(self._checked_quantizer(d, quantizer))
         self._waiting: tuple[tuple[Rows, ...], set[int]] = ((), set())
 
     def _checked_quantizer(self, d: Any, quantizer: Any) -> CompositionalQuantizer | None:
         """Return the quantizer of an index of vectors: a given one, or one to be trained for vectors of `d`."""
         if quantizer is None:
-            return None if d is None else CompositionalQuantizer(self.n_components, self.n_bits, verbose=False)
+            if d is None:
+                return None
+            quantizer = CompositionalQuantizer(self.n_components, self.n_bits, verbose=False)
         if not isinstance(quantizer, CompositionalQuantizer):
             raise TypeError(f"`quantizer` must be a CompositionalQuantizer, got {type(quantizer).__name__}.")
         found, wanted = (quantizer.n_components, quantizer.n_bits), (self.n_components, self.n_bits)
@@ -69,10 +70,11 @@ class CodedItems:
             raise ValueError(f"`quantizer` must make codes of {wanted[0]}x{wanted[1]} bits, got {found[0]}x{found[1]}.")
         if d is not None and quantizer.is_fitted and quantizer.d != d:
             raise ValueError(f"`d` must be {quantizer.d}, as that of the quantizer, got {d}.")
-        return copy(quantizer)  # a later fit of theirs does not change the index
+        quantizer.check()
+        return quantizer.without_codes()  # of our own: a later fit of theirs does not change the index
 
-    def _empty(self) -> State:
-        return State(scale=float(self.scale) if isinstance(self.scale, int) else None)
+    def _empty(self, quantizer: CompositionalQuantizer | None) -> State:
+        return State(scale=float(self.scale) if isinstance(self.scale, int) else None, quantizer=quantizer)
 
     @property
     def n_components(self) -> int:
@@ -92,19 +94,18 @@ class CodedItems:
     @property
     def d(self) -> int:
         """The dimension of vectors: G * r of expanded ones, or that of the vectors that a quantizer takes."""
-        if self._quantizer is None:
-            return self.n_components * self.n_bits
-        return self._d or self._quantizer.d
+        quantizer = self._state.quantizer
+        return self.n_components * self.n_bits if quantizer is None else self._d or quantizer.d
 
     @property
     def quantizer(self) -> CompositionalQuantizer | None:
-        """What makes codes of vectors; None where items are codes or expanded vectors."""
-        return self._quantizer
+        """A copy of what makes codes of vectors; None where items are codes or expanded vectors."""
+        return copy(self._state.quantizer)
 
     @property
     def is_trained(self) -> bool:
         """Whether items can be added."""
-        return self._quantizer is None or self._quantizer.is_fitted
+        return self._state.quantizer is None or self._state.quantizer.is_fitted
 
     @property
     def ntotal(self) -> int:
@@ -131,7 +132,8 @@ class CodedItems:
 
     def __copy__(self: Items) -> Items:
         """Return an index of its own that shares the immutable segments: it costs nothing."""
-        other = type(self)(self.n_components, self.n_bits, self.scale, d=self._d, quantizer=self._quantizer)
+        other = type(self)(self.n_components, self.n_bits, self.scale)
+        other._d = self._d
         other.verbose = self.verbose
         other._state = self._state
         return other
@@ -149,9 +151,10 @@ class CodedItems:
         bias : array_like of float, shape (n,), optional
             Added to the items' scores (a model's item bias, a boost), rounded at the index's scale.
         """
+        quantizer = self._state.quantizer
         codes, boosts = self._checked(x, bias)
         with self._lock:
-            state = self._state
+            state, codes = self._state, self._still(quantizer, x, codes)
             if state.next_id + len(codes) - 1 > _check.MAX_ID:
                 raise ValueError("There are no ids left above the largest one. Use `add_with_ids`.")
             ids = np.arange(state.next_id, state.next_id + len(codes))
@@ -159,10 +162,11 @@ class CodedItems:
 
     def add_with_ids(self, x: ArrayLike | CompositionalCodes, ids: ArrayLike, *, bias: ArrayLike | None = None) -> None:
         """Add items under the given ids, int64 (n,), each unique and not in the index; see `add`."""
+        quantizer = self._state.quantizer
         codes, boosts = self._checked(x, bias)
         keys = _check.unique(_check.ids(ids, "ids", len(codes)), "ids")
         with self._lock:
-            state = self._state
+            state, codes = self._state, self._still(quantizer, x, codes)
             if len(keys) and keys.min() < state.next_id:
                 self._refuse_known(state, keys, "Use `update_vectors` to replace items.")
             new = self._added(state, codes, boosts, keys)
@@ -175,12 +179,13 @@ class CodedItems:
         self, keys: ArrayLike, x: ArrayLike | CompositionalCodes, *, bias: ArrayLike | None = None
     ) -> None:
         """Replace the items under the ids `keys`, (n,); without `bias` they keep theirs."""
+        quantizer = self._state.quantizer
         codes, boosts = self._checked(x, bias)
         ids = _check.unique(_check.ids(keys, "keys", len(codes)), "keys")
         if not len(ids):
             return
         with self._lock:
-            state = self._snapshot()
+            state, codes = self._snapshot(), self._still(quantizer, x, codes)
             old = self._known(state, ids, "keys")
             state = replace(state, scale=self._scale_for(state, codes, boosts))
             rows = self._rows(state.scale, codes, boosts, ids)
@@ -195,14 +200,14 @@ class CodedItems:
             ids = listed_ids(x, "x")
             left = state.removed(*state.find(members(x, state.ids()) if ids is None else ids))
             if not left.ntotal:
-                left = replace(left, scale=self._empty().scale)  # "auto" is to be settled anew
+                left = replace(left, scale=self._empty(None).scale)  # "auto" is to be settled anew
             self._publish(left)
             return state.ntotal - left.ntotal
 
     def reset(self) -> None:
         """Remove all items; ids begin at 0 again."""
         with self._lock:
-            self._publish(self._empty())
+            self._publish(self._empty(self._state.quantizer))
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise an error unless `merge_from` can take the other index."""
@@ -269,11 +274,9 @@ class CodedItems:
         if len(ids):
             rows = self._known(state, ids, "key")
             weights = rows.weights.astype(np.float64) / state.divisor
-            vectors[:] = self._decoded(expand(rows.words, weights.astype(np.float32), self.n_bits))
+            expanded = expand(rows.words, weights.astype(np.float32), self.n_bits)
+            vectors[:] = expanded if state.quantizer is None else state.quantizer._decoded(expanded)
         return vectors
-
-    def _decoded(self, expanded: NDArray[np.float32]) -> NDArray[np.float32]:
-        return expanded if self._quantizer is None else self._quantizer._decoded(expanded)
 
     @property
     def _sa_dtype(self) -> np.dtype:
@@ -306,26 +309,32 @@ class CodedItems:
         vectors = _check.output(x, "x", (len(octets), self.d), np.float32)
         records = np.ascontiguousarray(octets).view(self._sa_dtype).reshape(len(octets))
         items = CompositionalCodes(records["bits"], records["weights"], self.n_bits)
-        vectors[:] = self._decoded(items.to_vectors())
+        quantizer = self._state.quantizer
+        vectors[:] = items.to_vectors() if quantizer is None else self._trained(quantizer).decode(items)
         return vectors
 
     def _checked(self, x: Any, bias: Any) -> tuple[CompositionalCodes, NDArray[np.float32] | None]:
         """Return items to add as codes, and their biases."""
         if not isinstance(x, CompositionalCodes):
-            if self._quantizer is None:
+            quantizer = self._state.quantizer
+            if quantizer is None:
                 x = CompositionalCodes.from_vectors(x, self.n_components, self.n_bits)
             else:
-                x = self._trained().encode_items(_check.matrix(x, "x", self.d))
+                x = self._trained(quantizer).encode_items(_check.matrix(x, "x", self.d))
         if (x.n_components, x.n_bits) != (self.n_components, self.n_bits):
             raise ValueError(
                 f"`x` must be codes of {self.n_components}x{self.n_bits} bits, got {x.n_components}x{x.n_bits}."
             )
         return x, None if bias is None else _check.vector(bias, "bias", len(x))
 
-    def _trained(self) -> CompositionalQuantizer:
-        if self._quantizer is None or not self._quantizer.is_fitted:
+    def _trained(self, quantizer: CompositionalQuantizer) -> CompositionalQuantizer:
+        if not quantizer.is_fitted:
             raise NotFittedError("This index is not trained yet. Call `train` with vectors first.")
-        return self._quantizer
+        return quantizer
+
+    def _still(self, quantizer: Any, x: Any, codes: CompositionalCodes) -> CompositionalCodes:
+        """Return codes of `x` by the present quantizer, which another thread may have trained. The lock is held."""
+        return codes if self._state.quantizer is quantizer else self._checked(x, None)[0]
 
     def _scale_for(self, state: State, codes: CompositionalCodes, bias: Any) -> float | None:
         """Return the scale of item weights; "auto" is settled by the first items that have a weight or bias."""

@@ -14,12 +14,14 @@ from cccf_index._coding import Coded, Frame, Pairs, balanced_maps, dealt, groupe
 from cccf_index._history import Iteration
 from cccf_index.codes import MAX_BITS, MAX_COMPONENTS
 
+LARGEST = 1e8  # root mean square of vectors: products of their second moments are float32
 MAX_DIMENSION = 4096  # of vectors and of codes: Gram matrices are its square
 WAYS = ("together", "apart", "grouped")  # to deal singular directions to components
 TRIAL = 8192  # rows of each side on which they are compared
 TRIAL_SWEEPS = 6
 LEAST_GAIN = 1e-3  # of the error, for another sweep
 LIST = 50  # items at the head of a probe's list, of at least 20 times as many
+MOST_LISTS = 256  # that an item is fitted to
 LIST_SHARE = 0.1  # what the errors at the head of lists count beside those of all pairs
 POLISHES = 2
 CHUNK = 2048  # rows whose lists are sought at a time
@@ -75,6 +77,13 @@ class Sides(NamedTuple):
     @classmethod
     def of(cls, items: NDArray[np.float32], users: NDArray[np.float32], counts: NDArray[np.float32] | None) -> Sides:
         """Centre the items, and weight them by `counts` or by the root mean square of their scores."""
+        for x, name in ((items, "item_vectors"), (users, "user_vectors")):
+            size = float(np.sqrt(np.square(x, dtype=np.float64).mean()))
+            if size and not 1 / LARGEST <= size <= LARGEST:
+                raise ValueError(
+                    f"`{name}` must have a root mean square from {1 / LARGEST:g} to {LARGEST:g}, got {size:g}. "
+                    "Multiply them by a number: no ranking changes."
+                )
         mean = np.average(items, axis=0, weights=counts).astype(np.float32)
         centred = items - mean
         second = moment(users, np.full(len(users), 1 / len(users)))
@@ -137,17 +146,21 @@ class Probes(NamedTuple):
     size: NDArray[np.float32]  # (1,): what an error there counts
 
     @classmethod
-    def of(cls, sides: Sides, n: int, rng: np.random.Generator) -> Probes:
-        """Choose probes, and find the heads of their lists."""
+    def of(cls, sides: Sides, n: int, rng: np.random.Generator) -> Probes | None:
+        """Choose probes, and find the heads of their lists; None where no list has one."""
         vectors = np.ascontiguousarray(sides.users[sample(len(sides.users), n, rng)])
         head = max(1, min(LIST, len(sides.items) // 20))
-        thresholds = np.empty(len(vectors), dtype=np.float32)
+        thresholds, tied = np.empty(len(vectors), dtype=np.float32), np.empty(len(vectors), dtype=bool)
 
         def work(start: int, stop: int) -> None:
             scores = vectors[start:stop] @ sides.items.T
             thresholds[start:stop] = np.partition(scores, -head, axis=1)[:, -head]
+            tied[start:stop] = np.count_nonzero(scores >= thresholds[start:stop, None], axis=1) > 2 * head
 
         _threads.run_chunks(work, len(vectors), _threads.thread_count(0), most=64)
+        vectors, thresholds = vectors[~tied], thresholds[~tied]  # a list of ties has no head
+        if not len(vectors):
+            return None
         size = LIST_SHARE * len(sides.items) / (head * len(vectors))
         return cls(vectors, np.empty((len(vectors), 0), np.float32), thresholds, np.array([size], np.float32))
 
@@ -158,13 +171,17 @@ class Probes(NamedTuple):
     def pairs(self, items: NDArray[np.float32]) -> Pairs:
         """Return, for each item, the probes whose lists it heads."""
         margin = 1e-5 * np.linalg.norm(self.vectors, axis=1) * np.linalg.norm(items, axis=1).max(initial=0)
-        rows, columns = np.nonzero(items @ self.vectors.T >= self.thresholds - margin)
+        above = items @ self.vectors.T - (self.thresholds - margin)
+        counts = np.count_nonzero(above >= 0, axis=1)
+        for row in np.flatnonzero(counts > MOST_LISTS):  # larger than all that was learned from
+            above[row, np.argpartition(above[row], -MOST_LISTS)[:-MOST_LISTS]] = -1
+        rows, columns = np.nonzero(above >= 0)
         scores = np.einsum("ij,ij->i", items[rows], self.vectors[columns])  # which BLAS rounds differently in company
         kept = scores >= self.thresholds[columns]
         rows, columns, scores = rows[kept], columns[kept], scores[kept]
         starts = np.zeros(len(items) + 1, dtype=np.int64)
         np.cumsum(np.bincount(rows, minlength=len(items)), out=starts[1:])
-        sizes = np.full(len(items), self.size[0])
+        sizes = (self.size[0] * np.maximum(counts / MOST_LISTS, 1)).astype(np.float32)
         return Pairs(starts, columns.astype(np.int32), scores, sizes, self.queries)
 
 

@@ -202,14 +202,14 @@ def top_k(
 
 
 def in_range(
-    parts: tuple[Part, ...], queries: Queries, threshold: float, exclude: Pairs, n_threads: int
+    parts: tuple[Part, ...], queries: Queries, thresholds: NDArray[np.float32], exclude: Pairs, n_threads: int
 ) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Return for each query D and I of all items with D > threshold, in the order of `top_k`."""
+    """Return for each query D and I of all items with D > its threshold, in the order of `top_k`."""
     found: list[Any] = [None] * len(queries)
 
     def work(start: int, stop: int) -> None:
         for query in range(start, stop):
-            found[query] = _in_range(parts, queries, query, threshold, exclude)
+            found[query] = _in_range(parts, queries, query, float(thresholds[query]), exclude)
 
     _threads.run_chunks(work, len(queries), n_threads, least=1)
     return found

@@ -6,6 +6,7 @@ A writer makes a new `State` and swaps it in; a reader keeps the one it started 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,7 @@ class State:
     ntotal: int = 0
     next_id: int = 0
     scale: float | None = None  # what item weights were multiplied by; None: not known yet, or float weights
+    quantizer: Any = None  # what made the codes of vectors, if they are such
 
     @property
     def divisor(self) -> float:
@@ -136,7 +138,8 @@ class State:
     def merged(self, other: State, add_id: int, largest: int) -> State:
         """Take over the parts of another state, with `add_id` added to their ids, which end at `largest`."""
         moved = tuple(part.shifted(add_id) for part in other.parts)
-        return State(
+        return replace(
+            self,
             parts=merge_alike(self.parts + moved),
             ntotal=self.ntotal + other.ntotal,
             next_id=max(self.next_id, largest + 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from typing import Any
 
 import faiss
@@ -105,18 +106,19 @@ class IndexCCCF(CodedItems):
         >>> I.shape
         (3, 10)
         """
-        quantizer = CompositionalQuantizer(n_components, n_bits, **params)
-        quantizer.fit(item_vectors, user_vectors)
-        index = cls(n_components, n_bits, scale, quantizer=quantizer)
+        index = cls(n_components, n_bits, scale, quantizer=CompositionalQuantizer(n_components, n_bits, **params))
+        if ids is not None:
+            ids = _check.unique(_check.ids(ids, "ids", len(np.asarray(item_vectors))), "ids")
+        index.train(item_vectors, user_vectors)
         if ids is None:
-            index.add(quantizer.item_codes_)
+            index.add(item_vectors)
         else:
-            index.add_with_ids(quantizer.item_codes_, ids)
+            index.add_with_ids(item_vectors, ids)
         return index
 
     def __repr__(self) -> str:
         name = f"IndexCCCF(n_components={self.n_components}, n_bits={self.n_bits}, scale={self.scale!r})"
-        vectors = "" if self._quantizer is None else f", d={self.d if self._d or self.is_trained else None}"
+        vectors = "" if self._state.quantizer is None else f", d={self.d if self._d or self.is_trained else None}"
         return f"<{name}{vectors}, ntotal={self.ntotal}>"
 
     def train(self, x: ArrayLike | CompositionalCodes, queries: ArrayLike | None = None) -> None:
@@ -133,16 +135,21 @@ class IndexCCCF(CodedItems):
         if isinstance(x, CompositionalCodes):
             self._checked(x, None)
             return
-        vectors = _check.matrix(x, "x", self.d)
-        if self._quantizer is None:
+        quantizer = self.quantizer
+        known = quantizer is None or quantizer.is_fitted or self._d
+        vectors = _check.matrix(x, "x", self.d if known else np.shape(x)[-1])
+        if quantizer is None:
             return
-        users = None if queries is None else _check.matrix(queries, "queries", self.d)
-        quantizer = copy.copy(self._quantizer)
+        users = None if queries is None else _check.matrix(queries, "queries", vectors.shape[1])
+        self._refuse_training()
         quantizer._learn(vectors, users, None)
         with self._lock:
-            if self.ntotal:
-                raise ValueError("An index that holds items cannot be trained anew. Call `reset` first.")
-            self._quantizer = quantizer
+            self._refuse_training()
+            self._publish(replace(self._state, quantizer=quantizer))
+
+    def _refuse_training(self) -> None:
+        if self.ntotal:
+            raise ValueError("An index that holds items cannot be trained anew. Call `reset` first.")
 
     def search(
         self,
@@ -229,7 +236,7 @@ class IndexCCCF(CodedItems):
         options = Options.of(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
-            least = float(threshold if shift is None else _below(threshold, shift))
+            least = np.full(len(rows), threshold) if shift is None else _below(threshold, shift)
             found = _scan.in_range(options.parts, queries, least, options.excluded(rows), options.n_threads)
             for row, result in zip(rows, found, strict=True):
                 distances[row], labels[row] = result if shift is None else _shifted(*result, shift[row], threshold)
@@ -270,9 +277,9 @@ class IndexCCCF(CodedItems):
         shift = None
         if not isinstance(x, CompositionalCodes):
             vectors = _check.matrix(x, "x", self.d)
-            if self._quantizer is None:
+            if state.quantizer is None:
                 return self._vector_batches(state, vectors), len(vectors), None
-            quantizer = self._trained()
+            quantizer = self._trained(state.quantizer)
             shift = vectors @ quantizer.item_mean_
             if not coded:
                 queries = quantizer.transform_users(vectors)
@@ -309,10 +316,9 @@ class IndexCCCF(CodedItems):
         return _scan.CodedQueries.integer(codes, scale, state.divisor, with_bias, rows)
 
 
-def _below(threshold: np.float32, shift: NDArray[np.float32]) -> np.float32:
-    """Return a threshold for scores without their shift that no wanted score is below."""
-    margin = 1e-5 * (abs(threshold) + np.abs(shift).max(initial=0))
-    return np.float32(threshold - shift.max(initial=-np.inf) - margin) if shift.size else threshold
+def _below(threshold: np.float32, shift: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return for each query a threshold of scores without their shift that no wanted score is below."""
+    return (threshold - shift - 1e-5 * (np.abs(threshold) + np.abs(shift))).astype(np.float32)
 
 
 def _shifted(

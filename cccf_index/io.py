@@ -93,12 +93,12 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
         "item_scale": None if state.scale is None else state.scale.hex(),
         "next_id": state.next_id,
         "d": index._d,
-        "quantizer": index.quantizer._meta() if index.quantizer and index.is_trained else None,
+        "quantizer": None if state.quantizer is None else state.quantizer._meta(),
         "parts": [{"first_id": int(p.segment.tables.first_id), "n_dead": p.n_dead} for p in state.parts],
     }
 
     def arrays() -> Iterator[tuple[str, NDArray[Any], int]]:
-        for name, array in index.quantizer._arrays().items() if index.quantizer and index.is_trained else ():
+        for name, array in state.quantizer._arrays().items() if state.quantizer else ():
             yield QUANTIZER + name, array, 0
         for number, part in enumerate(state.parts):
             for name in TABLES:
@@ -132,7 +132,9 @@ def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: st
         _require(
             scale is not None or index.scale is None or not any(p.segment.peaks.any() for p in parts), "item_scale"
         )
-        index._state = State(tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale)
+        index._state = State(
+            tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale, quantizer=index._state.quantizer
+        )
     except _container.BROKEN as error:
         raise _container.damaged(source, error) from error
     return index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from typing import Any
@@ -41,7 +42,7 @@ class CompositionalQuantizer:
         How often both sides are updated.
     n_probes : int
         How many users are kept as examples of queries: an item that is among the first 50 of one of them is to
-        keep its score there. 0 to count all pairs alike. They take ``4 * n_probes * p`` bytes.
+        keep its score there. 0 to count all pairs alike. They take ``4 * n_probes * (p + G * r)`` bytes.
     max_rows : int
         Rows of each side that are learned from, a random sample of larger ones; all rows are encoded.
     verbose : bool
@@ -128,21 +129,23 @@ class CompositionalQuantizer:
     def _learn(self, item_vectors: Any, user_vectors: Any, item_weights: Any) -> None:
         """Learn what encodes, without the codes of all rows."""
         plan = Plan.of(self)
-        items = _vectors(item_vectors, "item_vectors")
-        counts = None
+        items = _vectors(item_vectors, "item_vectors", least=1)
+        counts, candidates = None, np.arange(len(items))
         if item_weights is not None:
-            counts = _check.weights(np.atleast_2d(item_weights), "item_weights", (1, len(items)))[0]
-            if not counts.any():
-                raise ValueError("`item_weights` must not all be 0.")
+            counts = _check.vector(item_weights, "item_weights", len(items))
+            candidates = np.flatnonzero(counts)
+            if counts.min() < 0 or not len(candidates):
+                raise ValueError("`item_weights` must not be negative, and some must be above 0.")
         if user_vectors is None:
             warnings.warn(
                 "There are no `user_vectors`: codes are fitted to queries like the items. Pass a sample of what will "
                 "search, or the items again.",
                 stacklevel=3,
             )
-        users = items if user_vectors is None else _vectors(user_vectors, "user_vectors", items.shape[1])
+        users = items if user_vectors is None else _vectors(user_vectors, "user_vectors", items.shape[1], least=1)
         rng = np.random.default_rng(plan.seed)
-        rows, queries = (sample(len(x), plan.max_rows, rng) for x in (items, users))
+        rows = candidates[sample(len(candidates), plan.max_rows, rng)]
+        queries = sample(len(users), plan.max_rows, rng)
         sides = Sides.of(items[rows], users[queries], None if counts is None else counts[rows])
         self._learned, self.history_ = learned(sides, plan, bool(self.verbose))
         self._plan, self.item_mean_ = plan, self._learned.item_mean
@@ -159,8 +162,8 @@ class CompositionalQuantizer:
         return hasattr(self, "_learned")
 
     def equals(self, other: CompositionalQuantizer | None) -> bool:
-        """Whether both are fitted and make the same codes of the same vectors."""
-        if other is None or not (self.is_fitted and other.is_fitted) or self._plan != other._plan:
+        """Whether both make, or once they are fitted would make, the same codes of the same vectors."""
+        if other is None or self.is_fitted != other.is_fitted or Plan.of(self) != Plan.of(other):
             return False
         mine, theirs = self._arrays(), other._arrays()
         return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)
@@ -235,12 +238,22 @@ class CompositionalQuantizer:
         except _container.BROKEN as error:
             raise _container.damaged(os.fspath(path), error) from error
 
+    def without_codes(self) -> CompositionalQuantizer:
+        """Return a copy without ``item_codes_`` and ``user_codes_``: what encodes is a small part of them."""
+        other = copy.copy(self)
+        for name in ("item_codes_", "user_codes_"):
+            vars(other).pop(name, None)
+        return other
+
     def _meta(self) -> dict[str, Any]:
-        return {**self._plan._asdict(), "history": self.history_}
+        plan = self._plan if self.is_fitted else Plan.of(self)
+        return {**plan._asdict(), "history": self.history_ if self.is_fitted else []}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Return by name all that is kept to encode and to transform."""
+        """Return by name all that is kept to encode and to transform, nothing before `fit`."""
         arrays: dict[str, NDArray[Any]] = {}
+        if not self.is_fitted:
+            return arrays
         for name, value in self._learned._asdict().items():
             if isinstance(value, (Frame, Probes)):
                 arrays |= {f"{name}.{part}": array for part, array in value._asdict().items()}
@@ -251,8 +264,10 @@ class CompositionalQuantizer:
     @classmethod
     def _restored(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> CompositionalQuantizer:
         """Make the quantizer of `_meta` and `_arrays`; what does not fit together is a ValueError."""
-        quantizer = cls(**{name: meta[name] for name in Plan._fields})
+        quantizer = cls(**{name: meta[name] for name in Plan._fields}, verbose=False)
         plan = Plan.of(quantizer)
+        if not arrays:
+            return quantizer
         d, p = plan.n_components * plan.n_bits, arrays["item_mean"].size
         shapes = {"item_mean": (p,), "query_map": (d, p)}
         for side in ("user", "item"):
@@ -280,9 +295,11 @@ class CompositionalQuantizer:
             raise NotFittedError("This CompositionalQuantizer is not fitted yet. Call `fit` with vectors first.")
 
 
-def _vectors(x: ArrayLike, name: str, d: int | None = None) -> NDArray[np.float32]:
-    """Return vectors as float32 (n, d), where d may be any dimension there is; there must be one at least."""
-    width = np.shape(x)[1] if d is None and np.ndim(x) == 2 else d
-    if width is None or not 1 <= width <= MAX_DIMENSION or (d is None and len(np.asarray(x)) == 0):
-        raise ValueError(f"`{name}` must be of shape (n, 1 to {MAX_DIMENSION}) with n >= 1, got {np.shape(x)}.")
-    return _check.matrix(x, name, width)
+def _vectors(x: ArrayLike, name: str, d: int | None = None, least: int = 0) -> NDArray[np.float32]:
+    """Return vectors as float32 (n, d), where d may be any dimension there is, and n must be `least`."""
+    array = _check.numbers(x, name)
+    width = array.shape[1] if d is None and array.ndim == 2 else d
+    if width is None or not 1 <= width <= MAX_DIMENSION or (array.ndim and len(array) < least):
+        shape = f"(n, {f'1 to {MAX_DIMENSION}' if d is None else d})"
+        raise ValueError(f"`{name}` must be of shape {shape} with n >= {least}, got {array.shape}.")
+    return _check.matrix(array, name, width)

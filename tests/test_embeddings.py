@@ -173,6 +173,45 @@ def test_indexes_merge_only_if_they_encode_alike(index):
     assert fresh.ntotal == 5
 
 
+def test_training_in_between_does_not_mix_codes(monkeypatch):
+    """Another thread trains while vectors are encoded: they are encoded again."""
+    index = index_factory("CCCF4x16", 40)
+    index.train(ITEMS, queries=USERS)
+    encode, calls = CompositionalQuantizer.encode_items, []
+
+    def encode_and_train(self, vectors):
+        calls.append(1)
+        codes = encode(self, vectors)
+        if len(calls) == 1:
+            index.train(ITEMS * 2 + 1, queries=USERS)
+        return codes
+
+    monkeypatch.setattr(CompositionalQuantizer, "encode_items", encode_and_train)
+    index.add(ITEMS)
+    monkeypatch.undo()
+    assert len(calls) == 2
+    expected = index.quantizer.decode(index.quantizer.encode_items(ITEMS))
+    np.testing.assert_allclose(index.reconstruct_n(), expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_an_untrained_index_keeps_the_parameters_of_its_quantizer(tmp_path):
+    index = IndexCCCF(4, 16, scale="auto", quantizer=CompositionalQuantizer(4, 16, max_active=2, seed=5))
+    for again in (pickle.loads(pickle.dumps(index)), clone_index(index)):
+        assert (again.quantizer.max_active, again.quantizer.seed) == (2, 5)
+        again.train(ITEMS, queries=USERS)  # which says what the dimension is
+        again.add(ITEMS)
+        assert again.d == 40
+        assert again.nbytes < 20 * 900
+    index.merge_from(IndexCCCF(4, 16, scale="auto", quantizer=CompositionalQuantizer(4, 16, max_active=2, seed=5)))
+
+
+def test_the_quantizer_of_an_index_is_a_copy(index):
+    before = index.search(USERS, 5)
+    index.quantizer.fit(ITEMS[::-1] * 2, USERS)
+    assert not hasattr(index.quantizer, "item_codes_")
+    assert_same(index.search(USERS, 5), before)
+
+
 def test_a_quantizer_fitted_anew_does_not_change_an_index():
     quantizer = CompositionalQuantizer(4, 16, verbose=False).fit(ITEMS, USERS)
     index = IndexCCCF(4, 16, scale="auto", quantizer=quantizer)

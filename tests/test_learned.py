@@ -59,7 +59,7 @@ def test_users_without_ratings_get_the_items_that_everyone_likes():
 def test_the_regularization_is_chosen_where_it_is_not_given():
     matrix = sparse.csr_array(TRAIN)
     choice = chosen(matrix, None, 0)
-    assert choice.regularization in GRID
+    assert choice.regularization in [value * float(np.ptp(TRAIN.data)) / 4 for value in GRID]
     assert choice.unobserved in (0.0, 0.1)
     inner, held = split_ratings(TRAIN, 0.1, 0)
     mine = rated_ndcg(MF(32, choice.regularization, 6, unobserved=choice.unobserved, verbose=False).fit(inner), held)
@@ -137,7 +137,10 @@ def test_given_factors_stand_in_a_file_once(tmp_path):
         again = CCCF.load(tmp_path / name)
         np.testing.assert_array_equal(dense_predictions(again), dense_predictions(model))
         assert again.encode_users(MATRIX[:5]) == model.encode_users(MATRIX[:5])
-        assert again.latents is again.latents_
+        if name == "unfitted":
+            assert not hasattr(again.latents, "history_")
+        else:
+            assert again.latents is again.latents_
     sizes = [(tmp_path / name).stat().st_size for name in ("unfitted", "given", "pair")]
     assert max(sizes) < 1.02 * min(sizes)
 
@@ -164,6 +167,29 @@ def test_implicit_feedback_takes_the_factors_of_any_model():
     doubled = train * 2  # how often something was taken does not count
     assert model.encode_users(doubled[:5]) == model.encode_users(train[:5])
     assert model.transform_users(train[:5]).shape == (5, 128)
+
+
+def test_how_often_something_was_taken_does_not_count():
+    train, _ = implicit_feedback()
+    taught = MF(6, unobserved=0.1, n_models=2, verbose=False).fit(LARGE)
+    model = CCCF(2, 8, feedback="implicit", latents=taught, verbose=False).fit(train * 3)
+    assert (model.latents_.offset_, model.latents_.n_models_) == (0.0, 1)
+    own = taught.user_factors_ @ taught.item_factors_.T
+    folded = model._teacher().encoded(model._binary(sparse.csr_array(train)), "user")[:, :-1] @ taught.item_factors_.T
+    assert np.corrcoef(own.ravel(), folded.ravel())[0, 1] > 0.2
+    before = model.transform_users(train[:5])
+    np.testing.assert_array_equal(model.set_params(feedback="explicit").transform_users(train[:5]), before)
+    with pytest.raises(ValueError, match="above 0"):
+        CCCF(2, 8, feedback="implicit", latents=taught, verbose=False).fit(train * 0)
+    with pytest.raises(ValueError, match="must be fitted"):
+        CCCF(2, 8, feedback="implicit", latents=MF(4), verbose=False).fit(train)
+
+
+def test_the_unit_of_the_ratings_does_not_matter():
+    one, other = (sparse.csr_array(TRAIN * unit) for unit in (1, 100))
+    small, large_unit = chosen(one, None, 0), chosen(other, None, 0)
+    assert large_unit.regularization == pytest.approx(100 * small.regularization)
+    assert large_unit[1:] == small[1:]
 
 
 def test_implicit_feedback_without_the_package_names_the_extra(monkeypatch):

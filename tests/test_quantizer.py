@@ -319,14 +319,45 @@ def test_bad_vectors_are_refused_and_change_nothing():
         fitted.fit(items.astype(complex), users)
     with pytest.raises(ValueError, match="item_weights"):
         fitted.fit(items, users, item_weights=np.zeros(300))
-    with pytest.raises(ValueError, match="item_weights"):
+    with pytest.raises(ValueError, match="`item_weights` must not be negative"):
         fitted.fit(items, users, item_weights=-np.ones(300))
+    with pytest.raises(ValueError, match=r"`item_weights` must be of shape \(300,\)"):
+        fitted.fit(items, users, item_weights=np.ones(3))
+    for empty in (users[:0], []):
+        with pytest.raises(ValueError, match="`user_vectors` must be of shape"):
+            fitted.fit(items, empty)
+    with pytest.raises(ValueError, match="rectangular"):
+        fitted.fit([[1, 2], [3]])
+    for size in (1e-12, 1e12):
+        with pytest.raises(ValueError, match=r"root mean square.*Multiply"):
+            fitted.fit(items * np.float32(size), users)
     with pytest.raises(ValueError, match="4x8 bits"):
         fitted.decode(CompositionalCodes.from_signs(np.ones((1, 2, 8))))
     with pytest.raises(TypeError, match="CompositionalCodes"):
         fitted.decode(items)
     assert fitted.item_codes_ is codes
     assert fitted.encode_items(items) == codes
+
+
+def test_only_items_with_weight_are_learned_from():
+    users, items = embeddings()
+    weights = np.zeros(300)
+    weights[7:30] = 1
+    fitted = quantizer(max_rows=10).fit(items, users, item_weights=weights)
+    assert np.isfinite(fitted.item_codes_.weights).all()
+
+
+def test_lists_of_ties_and_items_beyond_all_lists_cost_little():
+    users, items = embeddings(n_users=5000, n_items=1000)
+    users[::2] = 0  # whose lists are one tie
+    fitted = quantizer().fit(items, users)
+    probes = fitted._learned.probes
+    assert 1000 < len(probes.vectors) <= 2500
+    pairs = probes.pairs((items[:50] - fitted.item_mean_) * 1000)
+    assert np.diff(pairs.indptr).max() <= 256
+    assert np.isfinite(fitted.encode_items(items[:50] * 1000).weights).all()
+    tied = quantizer().fit(np.ones((100, 4)), users[1::2, :4])
+    assert tied._learned.probes is None
 
 
 def test_the_kernel_leaves_a_row_that_it_cannot_improve():

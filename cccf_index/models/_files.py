@@ -50,6 +50,13 @@ def _is_model(value: Any) -> bool:
     return hasattr(value, "get_params") and hasattr(value, "fit")
 
 
+def _is_taken(given: Any, fitted: Any) -> bool:
+    """Whether `fit` took a parameter, a model or factors, as it is."""
+    if not _is_model(fitted):
+        return False
+    return not _is_model(given) or getattr(given, "user_factors_", None) is fitted.user_factors_
+
+
 def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Return what the manifest says of a model, and put its arrays into `arrays`."""
     meta: dict[str, Any] = {"class": type(model).__name__, "params": {}, "numbers": {}, "codes": {}, "models": {}}
@@ -57,8 +64,8 @@ def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict
     values = {**model.get_params(), **{name: value for name, value in vars(model).items() if name.endswith("_")}}
     for name, value in values.items():
         place = prefix + name
-        if value is not None and _is_model(values.get(f"{name}_")):
-            meta["shared"].append(name)  # a parameter that `fit` took as it is: it stands in the file once
+        if value is not None and _is_taken(value, values.get(f"{name}_")):
+            meta["shared"].append(name)  # it stands in the file once
             continue
         if isinstance(value, CompositionalCodes):
             meta["codes"][name] = value.n_bits

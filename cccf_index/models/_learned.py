@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cccf_index._learning import MAX_DIMENSION
 from cccf_index.models._teacher import Choice, chosen, item_bias, user_means
 from cccf_index.models.mf import MF
 
 FACTORS, TEACHERS = 64, 3  # an average of three ranks better than one of as many factors together
 IMPLICIT_FACTORS = 128
+MAX_FACTORS = (MAX_DIMENSION - 1) // TEACHERS
 IMPLICIT_ALPHA, IMPLICIT_RIDGE, IMPLICIT_ITERATIONS = 10.0, 0.1, 15
 
 
@@ -44,6 +46,8 @@ class Teacher(NamedTuple):
 def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
     """Return a fitted MF of any factors: an MF, a model with `user_factors` and `item_factors`, or a pair of arrays."""
     if isinstance(latents, MF):
+        if not hasattr(latents, "history_"):
+            raise ValueError("`latents` must be fitted, got an MF that is not.")
         model = latents
     elif isinstance(latents, (tuple, list)) and len(latents) == 2:
         model = MF.from_factors(*latents)
@@ -94,7 +98,7 @@ def explicit_teacher(
 
 
 def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | None, params: dict[str, Any]) -> Teacher:
-    """Train a teacher of implicit feedback by the package implicit; or take the one given."""
+    """Train a teacher of implicit feedback, all ones, by the package implicit; or take the one given."""
     if latents is None:
         try:
             from implicit.als import AlternatingLeastSquares
@@ -112,6 +116,7 @@ def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | Non
         )
         latents.fit(sparse.csr_matrix(taken, dtype=np.float32), show_progress=False)
     model = as_factors(latents, taken.shape)
+    model = MF.from_factors(model.user_factors_, model.item_factors_, dtype=model.dtype)
     # A new row is solved for as implicit does, (Y'Y + (c - 1) sum yy' + ridge) x = c sum y, divided by c - 1.
     confidence = max(float(getattr(latents, "alpha", IMPLICIT_ALPHA)), 1.1) - 1
     mean_count = taken.nnz / min(taken.shape)

@@ -57,9 +57,11 @@ def chosen(user_items: sparse.csr_array, unobserved: float | None, seed: int) ->
     are tried.
     """
     inner, held = (sparse.csr_array(part) for part in split_ratings(user_items, HELD_OUT, seed))
+    low, high = float(user_items.data.min()), float(user_items.data.max())
+    unit = (high - low) / 4  # the grid is one for ratings from 1 to 5; a ridge grows with the ratings
+    grid = [unit * value for value in GRID]
     if not held.nnz or inner.data.min() == inner.data.max():
-        return Choice(GRID[FIRST], unobserved or 0.0, 0.0)
-    low, high = user_items.data.min(), user_items.data.max()
+        return Choice(grid[FIRST], unobserved or 0.0, 0.0)
     users = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
     bias = item_bias(inner.T.tocsr(), user_means(inner))[held.indices]
     graded = sparse.csr_array(((held.data - low) * (4 / (high - low)) + 1, held.indices, held.indptr), held.shape)
@@ -78,8 +80,8 @@ def chosen(user_items: sparse.csr_array, unobserved: float | None, seed: int) ->
     weight = unobserved or 0.0
     place, step = FIRST, 1
     for step in (1, -1):
-        while 0 <= place + step < len(GRID) and judged(GRID[place + step], weight) > judged(GRID[place], weight):
+        while 0 <= place + step < len(grid) and judged(grid[place + step], weight) > judged(grid[place], weight):
             place += step
-    if unobserved is None and judged(GRID[place], UNOBSERVED)[0] >= judged(GRID[place], 0.0)[0] - TOLERANCE:
+    if unobserved is None and judged(grid[place], UNOBSERVED)[0] >= judged(grid[place], 0.0)[0] - TOLERANCE:
         weight = UNOBSERVED
-    return Choice(GRID[place], weight, -judged(GRID[place], weight)[1])
+    return Choice(grid[place], weight, -judged(grid[place], weight)[1])

@@ -128,6 +128,10 @@ class Recommender(abc.ABC):
 
     def _checked(self, user_items: Any, **features: Any) -> Observed:
         """Return the ratings from both sides, for a model without use for features."""
+        return Observed.of(self._checked_ratings(user_items, **features))
+
+    def _checked_ratings(self, user_items: Any, **features: Any) -> sparse.csr_array:
+        """Return ratings that differ."""
         matrix = self._checked_matrix(user_items, **features)
         if matrix.data.min() == matrix.data.max():
             raise ValueError(
@@ -135,7 +139,7 @@ class Recommender(abc.ABC):
                 'ratings to learn from: use CCCF(feedback="implicit"), or add zeros for items that were shown and not '
                 "taken."
             )
-        return Observed.of(matrix)
+        return matrix
 
     def _checked_matrix(self, user_items: Any, **features: Any) -> sparse.csr_array:
         """Return the ratings or feedback, for a model without use for features."""

@@ -12,10 +12,11 @@ from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._coded import DiscreteModel, check_components
 from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, component_weights
-from cccf_index.models._learned import Teacher, as_factors, explicit_teacher, implicit_teacher
+from cccf_index.models._learned import MAX_FACTORS, Teacher, as_factors, explicit_teacher, implicit_teacher
 from cccf_index.models.mf import MF
 from cccf_index.quantizer import CompositionalQuantizer
 
+LEARNED = ("quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "feedback_", "user_queries_")
 KERNEL_FACTORS = 32  # of the latent space that distances are taken in
 
 
@@ -106,6 +107,7 @@ class CCCF(DiscreteModel):
     user_bias_: NDArray[np.float32]
     user_means_: NDArray[np.float64]
     bias_share_: float
+    feedback_: str
     user_queries_: NDArray[np.float32]
 
     def __init__(
@@ -174,7 +176,9 @@ class CCCF(DiscreteModel):
         users, items = (choose_anchors(part, self.anchors, n_components, seed) for part in factors)
         self._learn(ratings, (self._weights_of(factors[0], users), self._weights_of(factors[1], items)))
         self.latents_, self.user_anchors_, self.item_anchors_ = latents, users, items
-        self._forget("quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "user_queries_")
+        self._forget(
+            "quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "user_queries_", "feedback_"
+        )
         return self
 
     def _fit_learned(self, user_items: Any, **features: Any) -> CCCF:
@@ -182,15 +186,20 @@ class CCCF(DiscreteModel):
             self.n_components, self.n_bits, self.max_active, self.max_active_users, self.seed, verbose=self.verbose
         )
         quantizer.check()
-        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1)
+        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
         options = {"seed": self.seed, "verbose": self.verbose}
         if self.feedback == "implicit":
             matrix = self._checked_matrix(user_items, **features)
-            teacher = implicit_teacher(matrix, self.latents, n_factors, options)
+            if matrix.data.min() <= 0:
+                raise ValueError(
+                    f"`user_items` must hold numbers above 0 for what was taken, got {matrix.data.min():g}. "
+                    "Leave out what was not, by `eliminate_zeros`."
+                )
+            taken = _equal(matrix, 1.0)
+            teacher = implicit_teacher(taken, self.latents, n_factors, options)
             limits = [0.0, 1.0]
         else:
-            self._checked(user_items, **features)
-            matrix = _check.ratings(user_items, "user_items")
+            matrix = self._checked_ratings(user_items, **features)
             regularization, unobserved = (
                 None if value is None else _check.number(value, name, 0)
                 for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
@@ -204,9 +213,9 @@ class CCCF(DiscreteModel):
         self.n_users_, self.n_items_ = matrix.shape
         self.rating_range_, self.rating_scale_ = limits, 1.0
         self.user_codes_, self.item_codes_ = quantizer.user_codes_, quantizer.item_codes_
-        self.history_, self.quantizer_, self.latents_ = quantizer.history_, quantizer, latents
+        self.history_, self.quantizer_, self.latents_ = quantizer.history_, quantizer.without_codes(), latents
         self.item_bias_, self.bias_share_, self.user_means_ = teacher.item_bias, teacher.bias_share, teacher.user_means
-        self.user_bias_ = users @ quantizer.item_mean_
+        self.user_bias_, self.feedback_ = users @ quantizer.item_mean_, self.feedback
         self._forget("user_anchors_", "item_anchors_", "user_queries_")
         if self.queries == "real":
             self.user_queries_ = quantizer.transform_users(users)
@@ -229,11 +238,7 @@ class CCCF(DiscreteModel):
 
     def _binary(self, matrix: Any) -> Any:
         """Return implicit feedback as equal numbers: what was taken counts, not how often."""
-        if self.feedback == "explicit":
-            return matrix
-        return sparse.csr_array(
-            (np.full(matrix.nnz, 1 + self.latents_.pair_weight_), matrix.indices, matrix.indptr), shape=matrix.shape
-        )
+        return matrix if self.feedback_ == "explicit" else _equal(matrix, 1 + self.latents_.pair_weight_)
 
     def transform_users(self, user_items: Any) -> NDArray[np.float32]:
         """Return real-valued queries, float32 (n, n_components * n_bits), of users by ratings; learned weights."""
@@ -300,3 +305,8 @@ class CCCF(DiscreteModel):
         shape = (self.item_codes_.n_components, self.latents_.item_factors_.shape[1])
         if self.user_anchors_.shape != shape or self.item_anchors_.shape != shape:
             raise ValueError("the anchors do not fit the parameters")
+
+
+def _equal(matrix: sparse.csr_array, value: float) -> sparse.csr_array:
+    """Return a matrix with the same entries, all of one value."""
+    return sparse.csr_array((np.full(matrix.nnz, value), matrix.indices, matrix.indptr), shape=matrix.shape)

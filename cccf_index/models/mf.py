@@ -69,9 +69,9 @@ class MF(Recommender):
 
     user_factors_: NDArray[Any]
     item_factors_: NDArray[Any]
-    offset_: float
-    pair_weight_: float
-    n_models_: int
+    offset_: float = 0.0  # these three are missing in files of version 0.2
+    pair_weight_: float = 0.0
+    n_models_: int = 1
 
     def __init__(
         self,
