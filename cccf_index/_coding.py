@@ -98,10 +98,10 @@ class Coded(NamedTuple):
 
 def mapped(x: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return ``x @ matrix.T``, each row as if it were alone."""
-    out = np.empty((len(x), len(matrix)), dtype=np.float32)
+    out, columns = np.empty((len(x), len(matrix)), dtype=np.float32), np.ascontiguousarray(matrix.T)
 
     def work(start: int, stop: int) -> None:
-        _updates.map_rows(x, matrix, out, start, stop)
+        _updates.map_rows(x, columns, out, start, stop)
 
     _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=4096)
     return out

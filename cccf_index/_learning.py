@@ -171,11 +171,12 @@ class Probes(NamedTuple):
     def pairs(self, items: NDArray[np.float32]) -> Pairs:
         """Return, for each item, the probes whose lists it heads."""
         margin = 1e-5 * np.linalg.norm(self.vectors, axis=1) * np.linalg.norm(items, axis=1).max(initial=0)
-        above = items @ self.vectors.T - (self.thresholds - margin)
-        counts = np.count_nonzero(above >= 0, axis=1)
+        near, least = items @ self.vectors.T, self.thresholds - margin
+        heads = near >= least
+        counts = np.count_nonzero(heads, axis=1)
         for row in np.flatnonzero(counts > MOST_LISTS):  # larger than all that was learned from
-            above[row, np.argpartition(above[row], -MOST_LISTS)[:-MOST_LISTS]] = -1
-        rows, columns = np.nonzero(above >= 0)
+            heads[row, np.argpartition(near[row] - least, -MOST_LISTS)[:-MOST_LISTS]] = False
+        rows, columns = np.divmod(np.flatnonzero(heads), len(least))
         scores = np.einsum("ij,ij->i", items[rows], self.vectors[columns])  # which BLAS rounds differently in company
         kept = scores >= self.thresholds[columns]
         rows, columns, scores = rows[kept], columns[kept], scores[kept]

@@ -350,21 +350,22 @@ def add_pairs(indices, targets, size, other, block, linear, gram):
     if indices.size % BLOCK:
         block[indices.size % BLOCK :] = 0
         add_outer(gram, block, 0, 1)
-    for a in range(gram.shape[0]):
-        for b in range(a):
-            gram[a, b] = gram[b, a]
+    for first in range(0, gram.shape[0], LANES):  # in tiles: each line of a column is loaded once
+        for tile in range(0, first + 1, LANES):
+            for a in range(first, min(first + LANES, gram.shape[0])):
+                for b in range(tile, min(tile + LANES, a)):
+                    gram[a, b] = gram[b, a]
 
 
 # d * p products for a row; BLAS would round a row differently in company
 @kernel
 def map_rows(x, matrix, out, start, stop):
-    """Set each row of `out` (n, d) to ``matrix @ x`` of its row."""
+    """Set each row of `out` (n, d) to ``x @ matrix`` of its row, a matrix of (p, d)."""
     for row in range(start, stop):
-        for a in range(matrix.shape[0]):
-            total = out.dtype.type(0)
-            for q in range(matrix.shape[1]):
-                total += matrix[a, q] * x[row, q]
-            out[row, a] = total
+        target = out[row]
+        target[:] = 0
+        for q in range(matrix.shape[0]):
+            add_scaled(target, matrix[q], x[row, q])
 
 
 # d^2 + rounds * (d * flips + G^2 * r) products for a row, and d^2 / 2 for each pair of its own; no value rises.
