@@ -221,7 +221,7 @@ def test_lanes_widen_exactly_where_32_bits_end(excess):
     index = IndexCCCF(1, 1, scale=1)
     index.add(codes, bias=[88047 + excess, -88047 - excess])
     state = index._snapshot()
-    ((_, queries),), _ = index._batches(state, codes)
+    ((_, queries),), _, _ = index._batches(state, codes, coded=False)
     scores = queries.all_scores(state.parts[0].segment, 0)
     assert scores.dtype == (np.int32 if excess == 0 else np.int64)
     np.testing.assert_array_equal(scores, [2**31 - 1 + excess, -(2**31) + 1 - excess])
