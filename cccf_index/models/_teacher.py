@@ -78,7 +78,7 @@ def chosen(user_items: sparse.csr_array, unobserved: float | None, seed: int) ->
         return found[regularization, share]
 
     weight = unobserved or 0.0
-    place, step = FIRST, 1
+    place = FIRST
     for step in (1, -1):
         while 0 <= place + step < len(grid) and judged(grid[place + step], weight) > judged(grid[place], weight):
             place += step
