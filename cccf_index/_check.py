@@ -151,6 +151,16 @@ def output(array: Any, name: str, shape: tuple[int, ...], dtype: type) -> NDArra
     return array
 
 
+def distinct(values: NDArray[np.int64]) -> bool:
+    """Tell whether no value occurs twice."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    if high - low > 16 * len(values):
+        return ascending(np.sort(values))
+    seen = np.zeros(high - low + 1, dtype=bool)  # much faster than to sort
+    seen[values - low] = True
+    return int(np.count_nonzero(seen)) == len(values)
+
+
 def ascending(values: NDArray[np.int64]) -> bool:
     """Tell whether each value is larger than the one before (differences of int64 may wrap)."""
     return bool((values[1:] > values[:-1]).all())

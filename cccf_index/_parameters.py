@@ -54,7 +54,7 @@ class Options:
     exclude: sparse.csr_array | None
     nq: int
     n_threads: int
-    prune: bool
+    effort: _scan.Effort
 
     @classmethod
     def of(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> Options:
@@ -70,7 +70,7 @@ class Options:
             exclude=None if exclude is None else _check.pairs(exclude, "exclude", nq),
             nq=nq,
             n_threads=_threads.thread_count(getattr(params, "num_threads", 0)),
-            prune=bool(getattr(params, "prune", True)),
+            effort=_scan.Effort(bool(getattr(params, "prune", True)), getattr(params, "max_items", None)),
         )
 
     @staticmethod

@@ -60,7 +60,9 @@ def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: 
     does not hold up the others. The caller's thread takes its share. An error in any chunk is raised here.
     """
     global _pool
-    if n == 0:
+    if n <= least or (n_threads == 1 and n <= most):
+        if n:
+            work(0, n)
         return
     n_chunks = max(min(-(-n // least), 4 * n_threads if n_threads > 1 else 1), -(-n // most))
     bounds = [n * i // n_chunks for i in range(n_chunks + 1)]

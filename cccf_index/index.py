@@ -15,7 +15,7 @@ from cccf_index import _check, _scan
 from cccf_index._items import CodedItems
 from cccf_index._parameters import Options
 from cccf_index._store import State
-from cccf_index.codes import CompositionalCodes, code_size, split
+from cccf_index.codes import CompositionalCodes, split, word_layout
 from cccf_index.quantizer import CompositionalQuantizer
 
 
@@ -197,7 +197,7 @@ class IndexCCCF(CodedItems):
         for rows, queries in batches:
             mixed = len(rows) < nq
             out = (distances[rows], labels[rows]) if mixed else (distances, labels)
-            _scan.top_k(options.parts, queries, options.excluded(rows), options.prune, options.n_threads, *out)
+            _scan.top_k(options.parts, queries, options.excluded(rows), options.effort, options.n_threads, *out)
             if mixed:
                 distances[rows], labels[rows] = out
         if shift is not None:
@@ -306,7 +306,9 @@ class IndexCCCF(CodedItems):
         return batches
 
     def _real(self, state: State, vectors: NDArray[np.float32]) -> _scan.VectorQueries:
-        return _scan.VectorQueries(vectors, state.divisor, self.n_bits, code_size(self.n_bits))
+        dtype, n_words = word_layout(self.n_bits)
+        words = np.empty((0, self.n_components, n_words), dtype=dtype)
+        return _scan.VectorQueries(vectors, np.full(len(vectors), state.divisor), self.n_bits, words)
 
     def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> _scan.CodedQueries:
         if self.scale is None:

@@ -12,27 +12,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _check, _container
+from cccf_index._lanes import BLOCK
 from cccf_index._store import Part, State
 from cccf_index.codes import code_size
 from cccf_index.index import IndexCCCF
 from cccf_index.quantizer import CompositionalQuantizer
-from cccf_index.segment import Segment
+from cccf_index.segment import Segment, needs_no_coarse
 
 KIND = "index"
 QUANTIZER = "quantizer."  # before the names of its arrays
 SHARD_HEADER = 33  # bytes that faiss writes before the codes of an IndexBinaryFlat
-UNSIGNED = (np.dtype("u1"), np.dtype("u2"), np.dtype("u4"), np.dtype("u8"))
-INT64, FLOAT32, FLOAT64 = (np.dtype("i8"),), (np.dtype("f4"),), (np.dtype("f8"),)
+LAYOUT = 2  # of a part's arrays; 1 had no cells
+INT64, FLOAT32, FLOAT64 = ("i8",), ("f4",), ("f8",)
 INTEGER_TYPES = {
     "starts": INT64,
     "slots": INT64,
-    "weights": UNSIGNED[:3],
-    "peaks": INT64,
-    "bias": (np.dtype("i4"),),
-    "bias_peaks": INT64,
-    "id_offsets": (np.dtype("u4"), np.dtype("i8")),
+    "weights": ("u1", "u2", "u4"),
+    "bias": ("i4",),
+    "id_offsets": ("u4", "i8"),
+    "cell_groups": INT64,
+    "cell_starts": INT64,
+    "block_starts": INT64,
+    "centres": FLOAT32,
+    "radii": FLOAT32,
+    "peaks": FLOAT32,
+    "bias_peaks": FLOAT64,
+    "coarse": ("u1",),
 }
-FLOAT_TYPES = {**INTEGER_TYPES, "weights": FLOAT32, "peaks": FLOAT64, "bias": FLOAT32, "bias_peaks": FLOAT64}
+FLOAT_TYPES = {**INTEGER_TYPES, "weights": FLOAT32, "bias": FLOAT32}
 TABLES = tuple(INTEGER_TYPES)
 
 
@@ -94,6 +101,7 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
         "next_id": state.next_id,
         "d": index._d,
         "quantizer": None if state.quantizer is None else state.quantizer._meta(),
+        "layout": LAYOUT,
         "parts": [{"first_id": int(p.segment.tables.first_id), "n_dead": p.n_dead} for p in state.parts],
     }
 
@@ -101,9 +109,8 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
         for name, array in state.quantizer._arrays().items() if state.quantizer else ():
             yield QUANTIZER + name, array, 0
         for number, part in enumerate(state.parts):
-            for name in TABLES:
-                yield f"{number}.{name}", getattr(part.segment.tables, name), 0
-            yield f"{number}.order", part.segment.order, 0
+            for name, array in part.segment.stored().items():
+                yield f"{number}.{name}", array, 0
             yield f"{number}.dead", part.dead, 0
             for k, shard in enumerate(part.segment.shards):
                 yield f"{number}.{k}.faiss", faiss.serialize_index_binary(shard), SHARD_HEADER
@@ -113,6 +120,8 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
 
 def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
     """Build the index; what does not fit together is a ValueError, though its checksums be right."""
+    if meta.get("layout") != LAYOUT:
+        raise ValueError(f"{source} was written by another version of cccf-index. Build the index anew from its codes.")
     try:
         quantizer = None
         if meta.get("quantizer") is not None:
@@ -145,17 +154,16 @@ def _restored_part(index: IndexCCCF, entry: _container.Meta, own: dict[str, NDAr
     shards = tuple(_restored_shard(own[f"{k}.faiss"]) for k in range(index.n_components))
     tables = {name: own[name] for name in TABLES}
     first_id = np.int64(_check.integer(entry["first_id"], "first_id", _check.MIN_ID, _check.MAX_ID))
-    _check_tables(index, shards, own["order"], tables)
-    segment = Segment.assemble(index.n_bits, shards, own["order"], first_id=first_id, **tables)
+    _check_tables(index, shards, tables)
+    segment = Segment.assemble(index.n_bits, shards, first_id=first_id, **tables)
     part = Part(segment, own["dead"], _check.integer(entry["n_dead"], "n_dead", 0, len(segment) - 1))
     octets = -(-len(segment) // 8) if part.n_dead else 0
     _require(part.dead.dtype == np.uint8 and part.dead.shape == (octets,), "dead")
     if next_id is not None:
         _require(part.dead_mask.sum() == part.n_dead, "dead")
-        _require(segment.order.max(initial=0) < len(segment), "order")
-        ids = segment.ids[segment.order] if segment.order.size else segment.ids
-        _require(_check.ascending(ids) and -1 not in ids, "ids")
-        _require(segment.ids[~part.dead_mask].max() < next_id, "next_id")
+        ids = segment.ids
+        _require(_check.distinct(ids) and -1 not in ids, "ids")
+        _require(ids[~part.dead_mask].max() < next_id, "next_id")
     return part
 
 
@@ -167,24 +175,39 @@ def _restored_shard(data: NDArray[np.uint8]) -> faiss.IndexBinaryFlat:
     return shard
 
 
-def _check_tables(index: IndexCCCF, shards: tuple[Any, ...], order: NDArray[Any], t: dict[str, NDArray[Any]]) -> None:
+def _check_tables(index: IndexCCCF, shards: tuple[Any, ...], t: dict[str, NDArray[Any]]) -> None:
     """Make sure that no kernel will read outside the arrays, and that all have types it knows."""
     types = FLOAT_TYPES if index.scale is None else INTEGER_TYPES
     for name, array in t.items():
-        _require(array.dtype in types[name], name)
-    _require(order.dtype in UNSIGNED, "order")
-    starts = t["starts"]
-    _require(starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and _check.ascending(starts), "starts")
+        _require(array.dtype in map(np.dtype, types[name]), name)
+    starts, slots = t["starts"], t["slots"]
+    _check_starts(starts, "starts")
     n, sizes = int(starts[-1]), np.diff(starts)[:, None]
     stored = np.array([shard.ntotal for shard in shards])
     _require(all(shard.code_size == code_size(index.n_bits) for shard in shards), "shards")
-    slots = t["slots"]
-    _require(slots.shape == t["peaks"].shape == (len(sizes), len(shards)), "slots")
+    _require(slots.shape == (len(sizes), len(shards)), "slots")
     _require(((slots == -1) | ((slots >= 0) & (slots <= stored - sizes))).all(), "slots")
     _require(t["weights"].shape == (stored.sum(),), "weights")
-    _require(t["bias_peaks"].shape == (len(sizes),), "bias_peaks")
-    for name, array in (("bias", t["bias"]), ("id_offsets", t["id_offsets"]), ("order", order)):
-        _require(array.shape in ((0,), (n,)), name)
+    _require(t["coarse"].shape in ((0,), t["weights"].shape), "coarse")
+    _require(t["coarse"].size or needs_no_coarse(t["weights"], index.n_bits), "coarse")
+    for name in ("bias", "id_offsets"):
+        _require(t[name].shape in ((0,), (n,)), name)
+    groups, cell_starts, block_starts = t["cell_groups"], t["cell_starts"], t["block_starts"]
+    _check_starts(cell_starts, "cell_starts")
+    n_cells = len(cell_starts) - 1
+    _require(cell_starts[-1] == n and groups.shape == (n_cells,), "cell_starts")
+    _require(((groups >= 0) & (groups < len(sizes))).all(), "cell_groups")
+    _require(
+        (cell_starts[:-1] >= starts[groups]).all() and (cell_starts[1:] <= starts[groups + 1]).all(), "cell_groups"
+    )
+    blocks = np.concatenate(([0], np.cumsum(-(-np.diff(cell_starts) // BLOCK))))
+    _require(np.array_equal(block_starts, blocks) and t["radii"].shape == (blocks[-1],), "block_starts")
+    _require(t["centres"].shape == (index.n_components * index.n_bits, n_cells), "centres")
+    _require(t["peaks"].shape == (index.n_components, n_cells) and t["bias_peaks"].shape == (n_cells,), "peaks")
+
+
+def _check_starts(starts: NDArray[np.int64], name: str) -> None:
+    _require(starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and (np.diff(starts) >= 0).all(), name)
 
 
 def _require(fits: Any, name: str) -> None:

@@ -1,143 +1,273 @@
 """Every search kernel. They fill what they are given, allocate next to nothing and never validate.
 
-Scores of codes are sums of ``query weight * item weight * (r - 2 * hamming)``. They stand in a block, whose dtype
-(int32, int64 or float32) is the lane that the caller proved wide enough. Each score is the sum over components
-from the lowest to the highest, whatever the grouping, so it does not depend on where an item stands.
+A score is a sum of ``query weight * item weight * (r - 2 * hamming)`` over components from the lowest to the highest,
+whatever the grouping, so it does not depend on where an item stands. A search goes through *blocks* of 64 rows, the
+likeliest first. A block whose bound is below the k-th best score is skipped; of the others a *sketch* of the scores, in
+16-bit lanes, tells the few rows that may be good enough, and only those are scored exactly.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numba import carray, njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
+from numba.extending import overload
 
-kernel = njit(cache=True, nogil=True)
+from cccf_index._lanes import BLOCK, array_at, at, lowest_bit, popcount, reaching, table
+from cccf_index._tables import Coded, Room
 
-BLOCK = 512  # rows scored at a time: scores, codes and weights of a block stay in the L1 cache
+OPTIONS = {"nogil": True, "_nrt": False}  # nothing is allocated; counting references would cost more than the rest
+kernel = njit(cache=True, **OPTIONS)
+allocating = njit(cache=True, nogil=True)
 
-
-class Tables(NamedTuple):
-    """A segment as the kernels see it. Group g holds the rows ``starts[g]`` to ``starts[g + 1]``."""
-
-    starts: Any  # int64 (groups + 1,)
-    slots: Any  # int64 (groups, G): where the group begins in component k's shard, -1 if it has no component k
-    shards: Any  # int64 (G,): the address of the codes of component k's shard
-    bases: Any  # int64 (G + 1,): where the weights of component k begin, which stand in the shard's order
-    weights: Any  # uint8, uint16, uint32 or float32 (stored codes,)
-    peaks: Any  # int64 or float64 (groups, G): the largest weight
-    bias: Any  # int32 or float32 (n,), or empty
-    bias_peaks: Any  # int64 or float64 (groups,): the largest bias
-    first_id: Any  # int64
-    id_offsets: Any  # uint32 or int64 (n,): row i has id first_id + id_offsets[i]; empty: first_id + i
-
-
-class Filters(NamedTuple):
-    """What must not be returned."""
-
-    blocked: Any  # uint8, bit i for row i, or empty
-    exclude_starts: Any  # int64 (nq + 1,)
-    exclude_ids: Any  # int64, ascending for each query
-
-
-@intrinsic
-def popcount(context, word):
-    """Return the number of one bits: LLVM's ctpop, which vectorises."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.ctpop(arguments[0])
-
-    return word(word), generate
-
-
-@intrinsic
-def pointer(context, address):
-    """Return an integer address as a pointer for `carray`: how a kernel reads a faiss shard without a copy."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), generate
+EMPTY_ID = np.iinfo(np.int64).max
+LOWEST = np.finfo(np.float32).min  # what faiss pads inner products with
+LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
+PROBES = 16  # blocks that are scored, the likeliest first, before all others in their order
+TILE = 16  # queries that look at a block while it is in the first cache
+MANY = 8  # rows of a block that are scored together rather than one by one
 
 
 @kernel
-def item_id(row, first_id, id_offsets):
+def item_id(t, row):
     """Return the id of a row."""
-    if id_offsets.size == 0:
-        return first_id + row
-    return first_id + np.int64(id_offsets[row])
+    if t.id_offsets == 0:
+        return t.first_id + row
+    if t.id_size == 4:
+        return t.first_id + np.int64(at(t.id_offsets, row, np.uint32))
+    return t.first_id + at(t.id_offsets, row, np.int64)
 
 
 @kernel
-def start_block(block, n, row, bias, bias_scale):
+def start_scores(scores, n, row, t, bias_scale):
     """Set the first n scores to the rows' biases, or to zero."""
-    if bias.size == 0:
-        for i in range(n):
-            block[i] = 0
-    else:
-        for i in range(n):
-            block[i] = bias[row + i] * bias_scale
+    lane = scores.dtype.type
+    for i in range(n):
+        if t.bias == 0:
+            scores[i] = 0
+        elif t.float_bias:
+            scores[i] = lane(at(t.bias, row + i, np.float32)) * bias_scale
+        else:
+            scores[i] = lane(at(t.bias, row + i, np.int32)) * bias_scale
 
 
 # O(n) for each component that the query and group g share. Invariant: row .. row + n lie in group g.
 @kernel
-def score_codes(block, n, row, g, t, words, query_weights, n_bits):
-    """Add to `block` the scores of n rows from `row` on, for the query code `words` (G, W)."""
+def score_codes(scores, n, row, g, t, items, words, query_weights, n_bits):
+    """Add the scores of n rows from `row` on, for the query code `words` (G, W)."""
     n_words = words.shape[1]
-    lane = block.dtype.type
-    for k in range(words.shape[0]):
+    lane = scores.dtype.type
+    for k in range(t.n_components):
+        slot = at(t.slots, g * t.n_components + k, np.int64)
         query_weight = query_weights[k]
-        if t.slots[g, k] < 0 or query_weight == 0:
+        if slot < 0 or query_weight == 0:
             continue
-        slot = t.slots[g, k] + row - t.starts[g]
-        address = pointer(t.shards[k] + slot * n_words * words.itemsize)
-        codes = carray(address, (n * n_words,), words.dtype)
-        weights = t.weights[t.bases[k] + slot : t.bases[k] + slot + n]
+        slot += row - at(t.starts, g, np.int64)
+        codes = array_at(at(t.shards, k, np.int64) + slot * n_words * words.itemsize, n * n_words, words)
+        weights = array_at(t.weights + (at(t.bases, k, np.int64) + slot) * items.itemsize, n, items)
         if n_words == 1:
             word = words[k, 0]
             for i in range(n):
                 agreement = n_bits - 2 * np.int32(popcount(codes[i] ^ word))
-                block[i] += query_weight * lane(weights[i]) * lane(agreement)
+                scores[i] += query_weight * lane(weights[i]) * lane(agreement)
         else:
             for i in range(n):
                 hamming = np.int32(0)
                 for w in range(n_words):
                     hamming += np.int32(popcount(codes[i * n_words + w] ^ words[k, w]))
-                block[i] += query_weight * lane(weights[i]) * lane(n_bits - 2 * hamming)
+                scores[i] += query_weight * lane(weights[i]) * lane(n_bits - 2 * hamming)
 
 
-# O(32 d): entry v of a byte's table is the sum of its 8 values, each plus where v has a one and minus elsewhere.
+# O(4 d): entry v of a nibble's table is the sum of its 4 values, each plus where v has a one and minus elsewhere.
 @kernel
-def fill_sums(query, n_bits, sums):
-    """Fill `sums` (G, bytes of a code, 256) with the partial inner products of `query` (G * r,)."""
-    values = np.zeros(8)
-    for k in range(sums.shape[0]):
-        for b in range(sums.shape[1]):
-            for j in range(8):
-                bit = 8 * b + j
-                values[j] = query[k * n_bits + bit] if bit < n_bits else 0.0
-            for v in range(256):
-                total = 0.0
-                for j in range(8):
-                    total += values[j] if (v >> j) & 1 else -values[j]
-                sums[k, b, v] = total
+def fill_sums(query, n_bits, n_components, sums):
+    """Fill `sums` (G * nibbles of a code * 16,) with the partial inner products of `query` (G * r,)."""
+    first = 0
+    for k in range(n_components):
+        for nibble in range(0, n_bits, 4):
+            sums[first] = 0
+            for j in range(4):
+                value = query[k * n_bits + nibble + j] if nibble + j < n_bits else np.float32(0)
+                for v in range(first, first + (1 << j)):
+                    sums[v + (1 << j)] = sums[v] + value
+                    sums[v] -= value
+            first += 16
 
 
-# O(n * r / 8) for each component of group g. Invariant: row .. row + n lie in group g.
+# O(n * r / 4) for each component of group g. Invariant: row .. row + n lie in group g.
 @kernel
-def score_vector(block, n, row, g, t, sums, code_size):
-    """Add to `block` the scores of n rows for a real-valued query, given by its `sums` for every byte of a code."""
-    for k in range(sums.shape[0]):
-        if t.slots[g, k] < 0:
+def score_vector(scores, n, row, g, t, items, sums, code_size, n_bits):
+    """Add the scores of n rows for a real-valued query, given by its `sums` for every nibble of a code."""
+    n_nibbles = (n_bits + 3) // 4
+    for k in range(t.n_components):
+        slot = at(t.slots, g * t.n_components + k, np.int64)
+        if slot < 0:
             continue
-        slot = t.slots[g, k] + row - t.starts[g]
-        codes = carray(pointer(t.shards[k] + slot * code_size), (n * code_size,), np.uint8)
-        weights = t.weights[t.bases[k] + slot : t.bases[k] + slot + n]
+        slot += row - at(t.starts, g, np.int64)
+        codes = array_at(at(t.shards, k, np.int64) + slot * code_size, n * code_size, np.uint8)
+        weights = array_at(t.weights + (at(t.bases, k, np.int64) + slot) * items.itemsize, n, items)
         for i in range(n):
             total = np.float32(0)
-            for b in range(sums.shape[1]):
-                total += sums[k, b, codes[i * code_size + b]]
-            block[i] += np.float32(weights[i]) * total
+            for b in range(n_nibbles):
+                octet = np.int64(codes[i * code_size + (b >> 1)])
+                total += sums[(k * n_nibbles + b) * 16 + ((octet >> (4 * (b & 1))) & 15)]
+            scores[i] += np.float32(weights[i]) * total
+
+
+def score(scores, n, row, g, t, batch, q, sums):
+    """Add the scores of n rows from `row` on, of group g, for query q."""
+
+
+@overload(score, jit_options=OPTIONS)
+def choose_score(scores, n, row, g, t, batch, q, sums):
+    """Choose how to score when the kernel is compiled."""
+    if batch.instance_class is Coded:
+
+        def score_coded(scores, n, row, g, t, batch, q, sums):
+            score_codes(scores, n, row, g, t, batch.items, batch.words[q], batch.values[q], batch.n_bits)
+
+        return score_coded
+
+    def score_real(scores, n, row, g, t, batch, q, sums):
+        code_size = batch.words.shape[2] * batch.words.itemsize
+        score_vector(scores, n, row, g, t, batch.items, sums, code_size, batch.n_bits)
+
+    return score_real
+
+
+# Invariant: no |factor * agreement| and no sum of a sketch's terms leaves 16 bits, whatever the item.
+@kernel
+def sketch_code(words, weights, n_bits, t, vector, reach, planes, factors):
+    """Prepare the sketches of a coded query; return what one unit of ``factor * agreement`` is worth."""
+    largest, total = 0.0, 0.0
+    for k in range(weights.size):
+        size = np.float64(weights[k]) * n_bits
+        largest = max(largest, size)
+        total += size * at(t.ceilings, k, np.float64)
+    unit = max(largest / 32000, total / (512 * 28000))
+    unit = unit if unit > 0 else 1.0
+    n_words, word_bits = words.shape[1], 8 * words.itemsize
+    for k in range(weights.size):
+        weight = np.float64(weights[k])
+        factor = np.rint(weight / unit)
+        factors[k] = np.int16(factor)
+        reach[0, k], reach[1, k] = weight * n_bits, factor * n_bits
+        reach[2, k] = abs(weight / unit - factor) * n_bits
+        for w in range(n_words):
+            word = np.uint64(words[k, w])
+            planes[k * n_words + w] = words[k, w]
+            for j in range(k * n_bits + w * word_bits, k * n_bits + min(n_bits, (w + 1) * word_bits)):
+                vector[j] = weight if word & np.uint64(1) else -weight
+                word >>= np.uint64(1)
+    return unit
+
+
+# The same invariant. A value becomes an odd integer below 2^planes in size.
+@kernel
+def sketch_vector(query, n_bits, n_words, n_planes, t, vector, reach, planes, factors):
+    """Prepare the sketches of a real-valued query; return what one unit of ``factor * agreement`` is worth."""
+    top = 2**n_planes - 1
+    word_bits = 8 * planes.itemsize
+    largest, total = 0.0, 0.0
+    for k in range(factors.size):
+        size = 0.0
+        for j in range(k * n_bits, (k + 1) * n_bits):
+            vector[j] = query[j]
+            size += abs(query[j])
+            largest = max(largest, np.float64(abs(query[j])))
+        reach[0, k] = size
+        total += size * at(t.ceilings, k, np.float64)
+    unit = max(largest / top, total / (512 * 22000))
+    unit = unit if unit > 0 else 1.0
+    planes[:] = 0
+    largest, total = 0.0, 0.0
+    for k in range(factors.size):
+        size, error = 0.0, 0.0
+        for j in range(n_bits):
+            value = query[k * n_bits + j] / unit
+            level = np.int64(min(max((value + top) / 2 + 0.5, 0.0), float(top)))
+            size += abs(2 * level - top)
+            error += abs(value - (2 * level - top))
+            first = (k * n_words + j // word_bits) * n_planes
+            for b in range(n_planes):
+                planes[first + b] |= planes.dtype.type(((level >> (n_planes - 1 - b)) & 1) << (j % word_bits))
+        reach[1, k], reach[2, k] = size, error
+        largest = max(largest, size)
+        total += size * at(t.ceilings, k, np.float64)
+    factor = np.floor(min(32767 / largest, 512 * 27000 / max(total, 1.0)))
+    for k in range(factors.size):
+        factors[k] = np.int16(factor)
+        reach[1, k] *= factor
+        reach[2, k] *= factor
+    return unit / factor
+
+
+def sketch(batch, q, t, s, i):
+    """Prepare query q at place i of the tile; return what one unit of ``factor * agreement`` is worth."""
+
+
+@overload(sketch, jit_options=OPTIONS)
+def choose_sketch(batch, q, t, s, i):
+    """Choose how to when the kernel is compiled."""
+    if batch.instance_class is Coded:
+
+        def sketch_coded(batch, q, t, s, i):
+            planes, factors = s.planes[i], s.factors[i]
+            return sketch_code(batch.words[q], batch.values[q], batch.n_bits, t, s.vector, s.reach, planes, factors)
+
+        return sketch_coded
+
+    def sketch_real(batch, q, t, s, i):
+        query, n_bits, n_words = batch.values[q], batch.n_bits, batch.words.shape[2]
+        fill_sums(query, n_bits, t.n_components, s.sums[i])
+        return sketch_vector(
+            query, n_bits, n_words, batch.n_planes, t, s.vector, s.reach, s.planes[i], s.factors[i]
+        )  # fmt: skip
+
+    return sketch_real
+
+
+# O(cells * d), vectorised over the cells. Invariant: caps and slips are safe against rounding, and so are the radii.
+@kernel
+def measure_cells(t, vector, reach, products, caps, slips):
+    """Fill the products with the centres, the caps by weights and the slips of sketches; return |query|."""
+    n_cells = t.n_cells
+    centres = array_at(t.centres, vector.size * n_cells, np.float32)
+    peaks = array_at(t.peaks, t.n_components * n_cells, np.float32)
+    products[:] = 0
+    caps[:] = 0
+    slips[:] = t.n_components + 1
+    square = 0.0
+    for j in range(vector.size):
+        value = vector[j]
+        square += np.float64(value) * value
+        if value != 0:
+            row = centres[j * n_cells : (j + 1) * n_cells]
+            for c in range(n_cells):
+                products[c] += value * row[c]
+    for k in range(t.n_components):
+        most = reach[0, k] * np.float32(1 + 1e-4)
+        error = reach[2, k] * np.float32(1.001 / (512 * t.step))
+        certain = (reach[1, k] + reach[2, k]) * np.float32(1.001 * t.slip / 512)
+        row = peaks[k * n_cells : (k + 1) * n_cells]
+        for c in range(n_cells):
+            caps[c] += most * row[c]
+            slips[c] += error * row[c] + certain
+    return np.sqrt(square)
+
+
+@kernel
+def sift_down(heap, keys, place):
+    """Move the cell at a place of the heap down until no key below it is larger."""
+    cell = heap[place]
+    while True:
+        child = 2 * place + 1
+        if child >= heap.size:
+            break
+        if child + 1 < heap.size and keys[heap[child + 1]] > keys[heap[child]]:
+            child += 1
+        if keys[heap[child]] <= keys[cell]:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = cell
 
 
 @kernel
@@ -175,133 +305,286 @@ def replace_worst(scores, ids, score, identity):
     scores[place], ids[place] = score, identity
 
 
-# O(n), vectorised. `lane` holds the limits of the block's dtype, which the heap's may exceed.
 @kernel
-def any_reaches(block, n, worst, lane):
-    """Return whether any of the first n scores is at least `worst`: for most blocks none is."""
-    if worst > lane[1]:
-        return False
-    limit = block.dtype.type(max(worst, lane[0]))
-    reached = np.int32(0)
-    for i in range(n):
-        reached += np.int32(block[i] >= limit)
-    return reached > 0
+def offer(score, row, t, blocked, excluded, scores, ids):
+    """Offer a row to the heap, unless it is blocked or excluded."""
+    if score < scores[0]:
+        return
+    if blocked.size and (blocked[row >> 3] >> (row & 7)) & 1:
+        return
+    identity = item_id(t, row)
+    if score == scores[0] and identity > ids[0]:
+        return
+    if excluded.size and is_excluded(identity, excluded):
+        return
+    replace_worst(scores, ids, score, identity)
 
 
-# O(n + candidates * log k).
+# Invariant: an item of cell c scores less than the worst of the heap if it is nearer, or sketched lower.
 @kernel
-def offer(block, n, row, t, blocked, excluded, scores, ids):
-    """Offer n scored rows to the heap; rows that are blocked or excluded do not count."""
-    for i in range(n):
-        score = block[i]
-        if score < scores[0]:
-            continue
-        if blocked.size and (blocked[(row + i) >> 3] >> ((row + i) & 7)) & 1:
-            continue
-        identity = item_id(row + i, t.first_id, t.id_offsets)
-        if score == scores[0] and identity > ids[0]:
-            continue
-        if excluded.size and is_excluded(identity, excluded):
-            continue
-        replace_worst(scores, ids, score, identity)
+def needs(worst, c, t, bias_scale, slack, product, cap, norm, unit, slip):
+    """Return how far from the centre of cell c a row must be to be good enough, and what its sketch must reach."""
+    bias = at(t.bias_peaks, c, np.float64) * bias_scale
+    least = worst - bias - slack * (abs(worst) + abs(bias))
+    limit = np.int16(min(max(np.floor(least / unit - slip), -32768.0), 32767.0))
+    if cap < least:
+        return np.inf, limit
+    return (least - product) / norm if norm > 0 else least, limit
 
 
-# O(G). Invariant: no score of group g exceeds it; `slack` covers the rounding of float lanes (0 for integers).
 @kernel
-def group_bound(g, t, reach, bias_scale, slack):
-    """Return sum_k reach[k] * peaks[g, k] + bias, where reach[k] bounds what weight 1 in component k can score."""
-    total = reach[0] * t.peaks[g, 0]
-    for k in range(1, reach.size):
-        total += reach[k] * t.peaks[g, k]
-    bias = t.bias_peaks[g] * bias_scale
-    return total + bias + slack * (total + abs(bias))
+def likely_score(c, block, t, bias_scale, product, cap, norm):
+    """Return what the best of a block of cell c may well score; minus infinity if there is no such block."""
+    if block >= at(t.block_starts, c + 1, np.int64):
+        return -np.inf
+    likely = product + LIKELY * norm * at(t.radii, block, np.float32)
+    return min(likely, np.float64(cap)) + at(t.bias_peaks, c, np.float64) * bias_scale
 
 
-# Blocks outside, queries inside: a block comes from memory once for all queries of a chunk.
 @kernel
-def scan_codes(t, filters, words, query_weights, reach, bias_scales, n_bits, slack, prune, lane, scores, ids):
-    """Offer all items of a segment to the heaps (`scores`, `ids`), each (nq, k), of coded queries."""
-    block = np.empty(BLOCK, lane.dtype)
-    for g in range(t.starts.size - 1):
-        for row in range(t.starts[g], t.starts[g + 1], BLOCK):
-            n = min(BLOCK, t.starts[g + 1] - row)
-            for q in range(words.shape[0]):
-                if prune and scores[q, 0] > group_bound(g, t, reach[q], bias_scales[q], slack):
+def block_rows(c, block, t):
+    """Return the first row of a block of cell c, and how many it has."""
+    row = at(t.cell_starts, c, np.int64) + (block - at(t.block_starts, c, np.int64)) * BLOCK
+    return row, min(BLOCK, at(t.cell_starts, c + 1, np.int64) - row)
+
+
+# O(G) vectors of BLOCK rows. Invariant: a block is read inside its group, from where 64 rows are left.
+@kernel
+def sketched(c, block, t, n_words, planes, n_planes, factors, top, limit):
+    """Return as a mask which rows of a block of cell c may be good enough; all of them in a group that is too small."""
+    g = at(t.cell_groups, c, np.int64)
+    start, stop = at(t.starts, g, np.int64), at(t.starts, g + 1, np.int64)
+    row, n = block_rows(c, block, t)
+    every = ~np.uint64(0) >> np.uint64(BLOCK - n)
+    if stop - start < BLOCK:
+        return every
+    first = min(row, stop - BLOCK)
+    found = reaching(t, g, first - start, n_words, planes, n_planes, factors, top, limit)
+    return every & (found >> np.uint64(row - first))
+
+
+# O(G + log k) for each row.
+@kernel
+def score_found(found, c, block, t, blocked, excluded, batch, q, sums, room, scores, ids):
+    """Offer the rows of a mask to the heap of query q."""
+    g = at(t.cell_groups, c, np.int64)
+    row, n = block_rows(c, block, t)
+    together = popcount(found) > MANY
+    if together:
+        start_scores(room, n, row, t, batch.bias_scales[q])
+        score(room, n, row, g, t, batch, q, sums)
+    while found:
+        place = np.int64(lowest_bit(found))
+        found &= found - np.uint64(1)
+        if not together:
+            start_scores(room[place:], 1, row + place, t, batch.bias_scales[q])
+            score(room[place:], 1, row + place, g, t, batch, q, sums)
+        offer(room[place], row + place, t, blocked, excluded, scores, ids)
+
+
+# O(cells * d + budget * (G + log cells)).
+@kernel
+def probe(t, filters, batch, q, s, i, budget, scores, ids):
+    """Prepare query q at place i of the tile, and offer the `budget` likeliest blocks to its heap."""
+    n_words, top = batch.words.shape[2], np.int16(batch.n_bits * (2**batch.n_planes - 1))
+    products, caps, slips, next_block = s.products[i], s.caps[i], s.slips[i], s.next_block[i]
+    bias_scale, slack = np.float64(batch.bias_scales[q]), batch.slack
+    unit = sketch(batch, q, t, s, i) * 512 * t.step
+    norm = measure_cells(t, s.vector, s.reach, products, caps, slips)
+    s.units[i], s.norms[i] = unit, norm
+    for c in range(t.n_cells):
+        next_block[c] = at(t.block_starts, c, np.int64)
+        s.heap[c] = c
+        s.keys[c] = likely_score(c, next_block[c], t, bias_scale, products[c], caps[c], norm)
+    for place in range(t.n_cells // 2 - 1, -1, -1):
+        sift_down(s.heap, s.keys, place)
+    excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
+    while budget > 0 and s.keys[s.heap[0]] > -np.inf:
+        c = s.heap[0]
+        block = next_block[c]
+        worst = np.float64(scores[0])
+        need, limit = needs(worst, c, t, bias_scale, slack, products[c], caps[c], norm, unit, slips[c])
+        s.keys[c] = -np.inf
+        if at(t.radii, block, np.float32) >= need:
+            found = sketched(c, block, t, n_words, s.planes[i], batch.n_planes, s.factors[i], top, limit)
+            if found:
+                score_found(found, c, block, t, filters.blocked, excluded, batch, q, s.sums[i], s.scores, scores, ids)
+            budget -= 1
+            next_block[c] = block + 1
+            s.keys[c] = likely_score(c, block + 1, t, bias_scale, products[c], caps[c], norm)
+        sift_down(s.heap, s.keys, 0)
+
+
+# Blocks outside, queries inside: a block comes into the first cache once for all queries of a tile.
+@kernel
+def sweep(t, filters, batch, start, n, s, scores, ids):
+    """Offer all other blocks that may hold a good item to the heaps of the queries `start` to `start + n`."""
+    n_words, top = batch.words.shape[2], np.int16(batch.n_bits * (2**batch.n_planes - 1))
+    for c in range(t.n_cells):
+        first, stop = at(t.block_starts, c, np.int64), at(t.block_starts, c + 1, np.int64)
+        for block in range(first, stop):
+            wanted = False
+            for i in range(n):
+                q = start + i
+                if block == first:
+                    s.stale[i] = True
+                if s.stale[i]:
+                    s.needs[i], s.limits[i] = needs(
+                        np.float64(scores[q, 0]), c, t, np.float64(batch.bias_scales[q]), batch.slack,
+                        s.products[i, c], s.caps[i, c], s.norms[i], s.units[i], s.slips[i, c],
+                    )  # fmt: skip
+                    s.stale[i] = False
+                if at(t.radii, block, np.float32) < s.needs[i]:
                     continue
-                start_block(block, n, row, t.bias, bias_scales[q])
-                score_codes(block, n, row, g, t, words[q], query_weights[q], n_bits)
-                if any_reaches(block, n, scores[q, 0], lane):
+                wanted = True
+                if block < s.next_block[i, c]:
+                    continue
+                found = sketched(c, block, t, n_words, s.planes[i], batch.n_planes, s.factors[i], top, s.limits[i])
+                if found:
                     excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
-                    offer(block, n, row, t, filters.blocked, excluded, scores[q], ids[q])
+                    score_found(
+                        found, c, block, t, filters.blocked, excluded, batch, q, s.sums[i], s.scores, scores[q], ids[q]
+                    )
+                    s.stale[i] = True
+            if not wanted:  # nor is any after it
+                break
 
 
-# Queries outside: the tables of byte sums (32 d floats) stay in the cache for one query.
-@kernel
-def scan_vectors(t, filters, queries, reach, n_bits, code_size, slack, prune, lane, scores, ids):
-    """Offer all items of a segment to the heaps of real-valued queries (nq, G * r)."""
-    block = np.empty(BLOCK, lane.dtype)
-    sums = np.empty((t.slots.shape[1], (n_bits + 7) // 8, 256), np.float32)
-    for q in range(queries.shape[0]):
-        fill_sums(queries[q], n_bits, sums)
+@allocating
+def new_room(t, batch, tile):
+    """Allocate what a tile of queries needs."""
+    n_components = t.n_components
+    n_nibbles = 0 if batch.n_planes == 1 else (batch.n_bits + 3) // 4
+    cells, places = np.empty((3 * tile + 1, t.n_cells), np.float32), np.empty((tile + 1, t.n_cells), np.int64)
+    numbers = np.empty((3, tile))
+    factors = np.empty((tile + 2, max(tile, n_components)), np.int16)
+    return Room(
+        np.empty(n_components * batch.n_bits, np.float32), np.empty((3, n_components), np.float32),
+        np.empty((tile, n_components * batch.words.shape[2] * batch.n_planes), batch.words.dtype),
+        factors[:tile, :n_components], np.empty((tile, n_components * n_nibbles * 16), np.float32),
+        cells[:tile], cells[tile : 2 * tile], cells[2 * tile : 3 * tile], places[:tile], cells[3 * tile], places[tile],
+        numbers[0], numbers[1], numbers[2], factors[tile], factors[tile + 1], np.empty(BLOCK, batch.values.dtype),
+    )  # fmt: skip
+
+
+# O(cells * d) for each query, and O(G) for each row of the blocks that no bound excludes.
+@allocating
+def search(handle, filters, batch, budget, exact, scores, ids):
+    """Offer a segment's items to the heaps (`scores`, `ids`), each (nq, k): the `budget` likeliest blocks first.
+
+    If `exact`, then all others that may hold an item that is good enough.
+    """
+    t, nq = table(handle), scores.shape[0]
+    s = new_room(t, batch, min(nq, TILE))
+    for first in range(0, nq, TILE):
+        n = min(TILE, nq - first)
+        for i in range(n):
+            probe(t, filters, batch, first + i, s, i, budget, scores[first + i], ids[first + i])
+        if exact:
+            sweep(t, filters, batch, first, n, s, scores, ids)
+
+
+@allocating
+def score_all(handle, batch, q, scores):
+    """Fill `scores` (n,) with the exact score of every row of a segment for query q."""
+    t = table(handle)
+    s = new_room(t, batch, 1)
+    sketch(batch, q, t, s, 0)
+    for g in range(t.n_groups):
+        start, stop = at(t.starts, g, np.int64), at(t.starts, g + 1, np.int64)
+        part = scores[start:stop]
+        start_scores(part, part.size, start, t, batch.bias_scales[q])
+        score(part, part.size, start, g, t, batch, q, s.sums[0])
+
+
+@allocating
+def search_all(handle, filters, batch, scores, ids):
+    """Offer all items of a segment to the heaps, each scored exactly: what `search` must agree with."""
+    t = table(handle)
+    every = np.empty(at(t.starts, t.n_groups, np.int64), batch.values.dtype)
+    for q in range(scores.shape[0]):
+        score_all(handle, batch, q, every)
         excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
-        for g in range(t.starts.size - 1):
-            bound = group_bound(g, t, reach[q], 1.0, slack)
-            for row in range(t.starts[g], t.starts[g + 1], BLOCK):
-                if prune and scores[q, 0] > bound:
-                    break
-                n = min(BLOCK, t.starts[g + 1] - row)
-                start_block(block, n, row, t.bias, np.float32(1))
-                score_vector(block, n, row, g, t, sums, code_size)
-                if any_reaches(block, n, scores[q, 0], lane):
-                    offer(block, n, row, t, filters.blocked, excluded, scores[q], ids[q])
+        for row in range(every.size):
+            offer(every[row], row, t, filters.blocked, excluded, scores[q], ids[q])
 
 
-@kernel
-def all_scores_codes(t, words, query_weights, bias_scale, n_bits, scores):
-    """Fill `scores` (n,) with the score of every row of a segment for one coded query."""
-    for g in range(t.starts.size - 1):
-        block = scores[t.starts[g] : t.starts[g + 1]]
-        start_block(block, block.size, t.starts[g], t.bias, bias_scale)
-        score_codes(block, block.size, t.starts[g], g, t, words, query_weights, n_bits)
-
-
-@kernel
-def all_scores_vector(t, query, n_bits, code_size, scores):
-    """Fill `scores` (n,) with the score of every row of a segment for one real-valued query."""
-    sums = np.empty((t.slots.shape[1], (n_bits + 7) // 8, 256), np.float32)
-    fill_sums(query, n_bits, sums)
-    for g in range(t.starts.size - 1):
-        block = scores[t.starts[g] : t.starts[g + 1]]
-        start_block(block, block.size, t.starts[g], t.bias, np.float32(1))
-        score_vector(block, block.size, t.starts[g], g, t, sums, code_size)
+@allocating
+def new_heaps(nq, k, lowest):
+    """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and ids."""
+    scores, ids = np.full((nq, k), lowest), np.empty((nq, k), np.int64)
+    ids[:] = EMPTY_ID
+    return scores, ids
 
 
 # O(k log k) for each query: taking out the worst entry again and again leaves the best first.
 @kernel
-def sort_heaps(scores, ids):
-    """Order each heap of (nq, k) by score descending, then id ascending."""
+def finish(scores, ids, divisors, D, I):
+    """Order each heap by score descending, then id ascending, and write it to D and I as faiss would."""
     for q in range(scores.shape[0]):
         for last in range(scores.shape[1] - 1, 0, -1):
             score, identity = scores[q, 0], ids[q, 0]
             replace_worst(scores[q, :last], ids[q, :last], scores[q, last], ids[q, last])
             scores[q, last], ids[q, last] = score, identity
+        for j in range(D.shape[1]):
+            D[q, j], I[q, j] = LOWEST, -1
+            if j < scores.shape[1] and ids[q, j] != EMPTY_ID:
+                D[q, j], I[q, j] = np.float32(scores[q, j] / divisors[q]), ids[q, j]
 
 
-# O(log n) for each wanted id. Invariant: `order` lists the rows by ascending id; empty where they stand so.
+# O(G) for each query.
 @kernel
-def find_rows(wanted, first_id, id_offsets, order, n, rows):
+def round_queries(weights, scale, most, most_scale, whole, rounded, scales, bias_scales):
+    """Fill weights times their scale, rounded; return the largest, and whether all of some query were lost.
+
+    Without a `scale` the largest weight of each query becomes `most`. If biases are multiplied too, scales are `whole`.
+    """
+    largest, any_lost = 0.0, False
+    for q in range(weights.shape[0]):
+        peak = np.float64(0)
+        for k in range(weights.shape[1]):
+            peak = max(peak, np.float64(weights[q, k]))
+        scales[q] = scale if scale > 0 else most / peak if peak > 0 else 1.0
+        if whole:
+            scales[q] = scale if scale > 0 else np.floor(min(max(scales[q], 1.0), most_scale))
+            bias_scales[q] = np.int64(scales[q])
+        top = np.rint(peak * scales[q])
+        for k in range(weights.shape[1]):
+            rounded[q, k] = np.int64(np.rint(weights[q, k] * scales[q])) if top < 2.0**62 else 0
+        largest = max(largest, top)
+        any_lost |= peak > 0 and top == 0
+    return largest, any_lost
+
+
+# O(log n) for each wanted id. Invariant: `order` lists the rows by ascending id.
+@kernel
+def find_rows(handle, wanted, order, rows):
     """Fill `rows` with the row of each wanted id, or -1."""
+    t = table(handle)
     for i in range(wanted.size):
-        low, high = 0, n
+        low, high = 0, order.size
         while low < high:
             middle = (low + high) // 2
-            row = np.int64(order[middle]) if order.size else middle
-            if item_id(row, first_id, id_offsets) < wanted[i]:
+            if item_id(t, np.int64(order[middle])) < wanted[i]:
                 low = middle + 1
             else:
                 high = middle
         rows[i] = -1
-        if low < n:
-            row = np.int64(order[low]) if order.size else low
-            if item_id(row, first_id, id_offsets) == wanted[i]:
-                rows[i] = row
+        if low < order.size and item_id(t, np.int64(order[low])) == wanted[i]:
+            rows[i] = np.int64(order[low])
+
+
+# O(n * d), of float64 sums.
+@kernel
+def fill_distances(words, weights, n_bits, cells, centres, distances):
+    """Fill the distance of each row's expanded vector from its cell's centre, `centres` (cells, G * r)."""
+    word_bits = 8 * words.itemsize
+    for i in range(distances.size):
+        square = 0.0
+        for k in range(weights.shape[1]):
+            weight = np.float64(weights[i, k])
+            for j in range(n_bits):
+                bit = (np.uint64(words[i, k, j // word_bits]) >> np.uint64(j % word_bits)) & np.uint64(1)
+                off = (weight if bit else -weight) - centres[cells[i], k * n_bits + j]
+                square += off * off
+        distances[i] = np.sqrt(square)

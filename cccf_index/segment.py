@@ -1,7 +1,7 @@
 """A segment: an immutable run of items, grouped by their non-zero components, as the kernels scan it.
 
-Items with the same set of active components stand together, in the order of their ids. The codes of component k of
-all groups that have it are one `faiss.IndexBinaryFlat` shard; its weights stand in the same order.
+Items with the same set of active components stand together, in cells. The codes of component k of all groups that have
+it are one `faiss.IndexBinaryFlat` shard; its weights stand in the same order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _check, kernels
+from cccf_index import kernels
+from cccf_index._cells import arrange
+from cccf_index._tables import Tables, handle
 from cccf_index.codes import word_layout
 
 MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
@@ -103,66 +105,83 @@ def smallest_unsigned(weights: NDArray[Any]) -> NDArray[Any]:
     return weights.astype(np.min_scalar_type(weights.max(initial=0)), copy=False)
 
 
+def coarse_step(peak: float, n_bits: int) -> float:
+    """Return what one unit of a coarse weight is worth: 255 are the most, or what 16 bits allow times `n_bits`."""
+    return float(peak) / min(255, 32767 // n_bits) if peak > 0 else 1.0
+
+
+def coarse_weights(weights: NDArray[Any], n_bits: int) -> NDArray[np.uint8]:
+    """Return weights as bytes for sketches, or none where they are such themselves."""
+    if needs_no_coarse(weights, n_bits):
+        return np.empty(0, dtype=np.uint8)
+    return np.rint(weights / coarse_step(weights.max(initial=0), n_bits)).astype(np.uint8)
+
+
+def needs_no_coarse(weights: NDArray[Any], n_bits: int) -> bool:
+    """Tell whether sketches can take the weights themselves."""
+    return weights.dtype == np.uint8 and int(weights.max(initial=0)) * n_bits <= 32767
+
+
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Grouped items: `tables` for the kernels, `shards` that own the codes, `order` to look up ids."""
+    """Grouped items: `tables` for the kernels, and `shards` that own the codes."""
 
     n_bits: int
     shards: tuple[faiss.IndexBinaryFlat, ...]
-    tables: kernels.Tables
-    order: NDArray[Any]  # rows by ascending id, unsigned; empty where the rows stand so
+    tables: Tables
 
     @classmethod
     def build(cls, rows: Rows, n_bits: int) -> Segment:
-        """Group and store `rows`, at least one; O(n log n)."""
+        """Group and store `rows`, at least one; O(n log n), and a k-means where there are many."""
         n_components = rows.words.shape[1]
         member, covers = assign_groups(component_sets(rows.weights))
-        in_order = _check.ascending(rows.ids)
-        by_group = np.argsort(member, kind="stable") if in_order else np.lexsort((rows.ids, member))
-        member = member[by_group]
+        weights = smallest_unsigned(rows.weights)
+        cells = arrange(rows.words, weights, n_bits, rows.ids, member, len(covers))
+        member = member[cells.order]
         sizes = np.bincount(member, minlength=len(covers))
-        starts = np.concatenate(([0], np.cumsum(sizes)))
         has = (covers[:, None] >> np.arange(n_components, dtype=np.uint64)) & np.uint64(1) > 0
         filled = np.cumsum(has * sizes[:, None], axis=0)
-        slots = np.where(has, filled - sizes[:, None], -1)
 
-        weights = smallest_unsigned(rows.weights)
-        peak_dtype = np.float64 if weights.dtype.kind == "f" else np.int64
-        peaks = np.zeros((len(covers), n_components), dtype=peak_dtype)
         shards, columns = [], []
+        peaks = np.zeros((n_components, len(cells.groups)), dtype=np.float32)
+        filled_cells = np.diff(cells.starts) > 0
         for k in range(n_components):
-            chosen = by_group if has[:, k].all() else by_group[has[member, k]]
-            shards.append(make_shard(rows.words[chosen, k]))
-            columns.append(weights[chosen, k])
-            if len(chosen):
-                peaks[has[:, k], k] = np.maximum.reduceat(columns[k], slots[has[:, k], k])
-        bias = np.empty(0, dtype=np.int32 if peak_dtype is np.int64 else np.float32)
-        bias_peaks = np.zeros(len(covers), dtype=peak_dtype)
+            column = weights[cells.order, k]
+            peaks[k, filled_cells] = np.maximum.reduceat(column, cells.starts[:-1][filled_cells])
+            chosen = slice(None) if has[:, k].all() else has[member, k]
+            shards.append(make_shard(rows.words[cells.order[chosen], k]))
+            columns.append(column[chosen])
+        stored = np.concatenate(columns)
+        bias = np.empty(0, dtype=np.float32 if weights.dtype.kind == "f" else np.int32)
+        bias_peaks = np.zeros(len(cells.groups))
         if rows.bias is not None:
-            bias = rows.bias[by_group]
-            bias_peaks[:] = np.maximum.reduceat(bias, starts[:-1])
-        ids = rows.ids[by_group]
-        first_id, id_offsets = compact_ids(ids)
-        order = np.empty(0, dtype=np.uint32)
-        if len(covers) > 1:  # one group stands in the order of its ids
-            order = np.argsort(ids).astype(np.min_scalar_type(len(ids)))
+            bias = rows.bias[cells.order]
+            bias_peaks[filled_cells] = np.maximum.reduceat(bias, cells.starts[:-1][filled_cells])
+        first_id, id_offsets = compact_ids(rows.ids[cells.order])
         return cls.assemble(
-            n_bits, tuple(shards), order, starts=starts, slots=slots, weights=np.concatenate(columns), peaks=peaks,
-            bias=bias, bias_peaks=bias_peaks, first_id=first_id, id_offsets=id_offsets,
+            n_bits, tuple(shards), starts=np.concatenate(([0], np.cumsum(sizes))),
+            slots=np.where(has, filled - sizes[:, None], -1), weights=stored, bias=bias,
+            first_id=first_id, id_offsets=id_offsets, cell_groups=cells.groups, cell_starts=cells.starts,
+            block_starts=cells.block_starts, centres=cells.centres, radii=cells.radii, peaks=peaks,
+            bias_peaks=bias_peaks, coarse=coarse_weights(stored, n_bits),
         )  # fmt: skip
 
     @classmethod
-    def assemble(
-        cls, n_bits: int, shards: tuple[faiss.IndexBinaryFlat, ...], order: NDArray[Any], **arrays: Any
-    ) -> Segment:
+    def assemble(cls, n_bits: int, shards: tuple[faiss.IndexBinaryFlat, ...], **arrays: Any) -> Segment:
         """Put a segment together from its shards and the other arrays of its tables."""
         addresses = np.array([int(shard.xb.data()) if shard.ntotal else 0 for shard in shards], dtype=np.int64)
         bases = np.concatenate(([0], np.cumsum([shard.ntotal for shard in shards]))).astype(np.int64)
-        tables = kernels.Tables(shards=addresses, bases=bases, **arrays)
-        for array in (order, *tables):
+        ceilings = arrays["peaks"].max(axis=1).astype(np.float64)
+        step, slip = 1.0, 0.0
+        if arrays["coarse"].size:
+            step, slip = coarse_step(ceilings.max(), n_bits), 0.501
+        else:
+            arrays["coarse"] = arrays["weights"]
+        tables = Tables(shards=addresses, bases=bases, step=step, slip=slip, ceilings=ceilings / step + slip, **arrays)
+        for array in tables:
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False  # as they are in a mapped file: one compiled kernel serves both
-        return cls(n_bits, shards, tables, order)
+        return cls(n_bits, shards, tables)
 
     def __len__(self) -> int:
         return int(self.tables.starts[-1])
@@ -178,25 +197,43 @@ class Segment:
         return self.decode_ids(np.arange(len(self)))
 
     @cached_property
-    def peaks(self) -> NDArray[Any]:
-        """The largest weight of each component (G,)."""
-        return self.tables.peaks.max(axis=0)
+    def _handle(self) -> NDArray[Any]:
+        return handle(self.tables)
 
     @cached_property
-    def bias_size(self) -> float:
-        """The largest absolute bias."""
-        return float(np.abs(self.tables.bias.astype(np.float64)).max(initial=0.0))
+    def handle(self) -> int:
+        """The address of the record by which the kernels know the tables."""
+        return int(self._handle.ctypes.data)
+
+    @cached_property
+    def order(self) -> NDArray[Any]:
+        """The rows by ascending id, unsigned (n,): made when an id is first looked up."""
+        return np.argsort(self.ids).astype(np.min_scalar_type(len(self)))
+
+    @cached_property
+    def peaks(self) -> NDArray[Any]:
+        """The largest weight of each component (G,)."""
+        return self.tables.peaks.max(axis=1).astype(np.float64)
 
     @property
     def nbytes(self) -> int:
         """Bytes of codes, weights, ids and tables."""
         arrays = [a for a in self.tables if isinstance(a, np.ndarray)]
-        return sum(s.ntotal * s.code_size for s in self.shards) + sum(a.nbytes for a in arrays) + self.order.nbytes
+        distinct = {array.ctypes.data: array.nbytes for array in arrays if array.size}
+        return sum(s.ntotal * s.code_size for s in self.shards) + sum(distinct.values())
+
+    def stored(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that `assemble` takes, for a file."""
+        derived = {"shards", "bases", "first_id", "step", "slip", "ceilings"}
+        arrays = {name: array for name, array in self.tables._asdict().items() if name not in derived}
+        if arrays["coarse"] is self.tables.weights:
+            arrays["coarse"] = np.empty(0, dtype=np.uint8)
+        return arrays
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, or -1."""
         rows = np.empty(len(ids), dtype=np.int64)
-        kernels.find_rows(ids, self.tables.first_id, self.tables.id_offsets, self.order, len(self), rows)
+        kernels.find_rows(self.handle, ids, self.order, rows)
         return rows
 
     def decode(self, which: NDArray[Any]) -> Rows:

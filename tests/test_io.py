@@ -208,7 +208,7 @@ def rename(manifest, old, new):
         lambda m: (rename(m, "0.starts", "x"), rename(m, "0.bias", "0.starts")),
         lambda m: (rename(m, "0.0.faiss", "x"), rename(m, "0.dead", "0.0.faiss")),
         lambda m: (rename(m, "0.0.faiss", "x"), rename(m, "1.0.faiss", "0.0.faiss")),
-        lambda m: (rename(m, "0.order", "x"), rename(m, "1.order", "0.order")),
+        lambda m: (rename(m, "0.radii", "x"), rename(m, "1.radii", "0.radii")),
     ],
 )
 def test_a_manifest_that_does_not_fit_its_arrays_is_a_value_error(change):
@@ -221,8 +221,17 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_a_value_error(change):
     [
         ("0.slots", lambda a: np.full_like(a, 2**63 - 1)),
         ("0.slots", lambda a: np.full_like(a, -2)),
-        ("0.order", lambda a: a.astype(np.int64) - 10**9),
-        ("0.order", lambda a: np.full_like(a, 60_000)),
+        ("0.cell_groups", lambda a: a + 1000),
+        ("0.cell_groups", lambda a: a[::-1].copy()),
+        ("0.cell_starts", lambda a: a * 2),
+        ("0.cell_starts", lambda a: a[:-1]),
+        ("0.block_starts", lambda a: a + 1),
+        ("0.radii", lambda a: a[:-1]),
+        ("0.centres", lambda a: a[:-1]),
+        ("0.centres", lambda a: a.astype(np.float64)),
+        ("0.bias_peaks", lambda a: a[:-1]),
+        ("0.coarse", lambda a: np.zeros(3, np.uint8)),
+        ("0.weights", lambda a: a.astype(np.uint16)),
         ("0.starts", lambda a: a[:0]),
         ("0.starts", lambda a: a.astype(np.float64)),
         ("0.starts", lambda a: a.astype(">i8")),

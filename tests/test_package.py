@@ -22,9 +22,9 @@ MODULES = sorted(
 
 # A module may import those in the layers below its own; within a layer, those named before it.
 LAYERS = [
-    ["_check", "_container", "_history", "_threads", "kernels", "_updates"],
+    ["_check", "_container", "_history", "_threads", "_tables", "_lanes", "kernels", "_updates"],
     ["codes"],
-    ["reference", "segment"],
+    ["reference", "_cells", "segment"],
     ["_coding", "_learning", "quantizer"],
     ["_store"],
     ["_filters", "_scan", "_parameters"],
@@ -42,7 +42,7 @@ LAYERS = [
     ["example"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
-LEAVES = {"kernels": {"typing", "numpy", "numba"}, "_updates": {"numpy", "numba"}}
+LEAVES = {"_lanes": {"llvmlite", "numba"}, "kernels": {"numpy", "numba"}, "_updates": {"numpy", "numba"}}
 
 
 def imports(module):

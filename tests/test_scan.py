@@ -1,7 +1,5 @@
 """The contract of the scan: exact against `reference.py` and `faiss.IndexFlatIP`, to the last tie and in every lane."""
 
-from dataclasses import replace
-
 import faiss
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, clone_index, reference
+from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, reference
 from cccf_index.codes import MAX_WEIGHT
 
 SHAPES = [(8, 16), (3, 5), (1, 4), (5, 7), (2, 13), (4, 24), (3, 31), (2, 64), (2, 65), (1, 128), (12, 6), (64, 4)]
@@ -154,24 +152,6 @@ def test_shards_are_faiss_indexes_whose_memory_the_kernel_reads():
         np.testing.assert_array_equal(distances[0], np.sort(differing)[:5])
 
 
-def test_pruning_skips_groups_by_their_bound():
-    """With bounds that are too low for all but one group, only that group is found: so the bounds are used."""
-    codes = random_codes(np.random.default_rng(0), 4000, 3, 16, density=0.5)
-    index = filled_index(codes)
-    part = index._snapshot().parts[0]
-    wrong = part.segment.tables.peaks.copy()
-    wrong[1:] = 0
-    tables = part.segment.tables._replace(peaks=wrong)
-    lying = replace(index._state, parts=(replace(part, segment=replace(part.segment, tables=tables)),))
-    for x in (codes[:20], np.random.default_rng(0).standard_normal((20, 48))):
-        expected = index.search(x, 5)
-        assert_same(index.search(x, 5, params=SearchParametersCCCF(prune=False)), expected)
-        other = clone_index(index)
-        other._state = lying
-        assert (other.search(x, 5)[1] != expected[1]).any()
-        assert_same(other.search(x, 5, params=SearchParametersCCCF(prune=False)), expected)
-
-
 def test_float_bounds_leave_room_for_rounding():
     """Two groups with the same float32 score, which lies above the exact product: the bound must not cut off the tie."""
     rng = np.random.default_rng(0)
@@ -212,16 +192,3 @@ def test_scores_never_wrap_at_the_edge_of_an_integer_type(shape, largest):
         D, I = index.search(codes, 4)
         np.testing.assert_array_equal(I, ids)
         np.testing.assert_array_equal(D, scores.astype(np.float32))
-
-
-@pytest.mark.parametrize("excess", [0, 1])
-def test_lanes_widen_exactly_where_32_bits_end(excess):
-    """46340 ** 2 + 88047 = 2 ** 31 - 1: one more must not fit 32 bits any more."""
-    codes = CompositionalCodes.from_signs(np.array([[[1]], [[-1]]]), [[46340.0]] * 2)
-    index = IndexCCCF(1, 1, scale=1)
-    index.add(codes, bias=[88047 + excess, -88047 - excess])
-    state = index._snapshot()
-    ((_, queries),), _, _ = index._batches(state, codes, coded=False)
-    scores = queries.all_scores(state.parts[0].segment, 0)
-    assert scores.dtype == (np.int32 if excess == 0 else np.int64)
-    np.testing.assert_array_equal(scores, [2**31 - 1 + excess, -(2**31) + 1 - excess])

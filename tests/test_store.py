@@ -67,13 +67,13 @@ def test_nearly_dense_rows_are_one_group():
     assert not group.any()
 
 
-def test_memory_of_dense_codes_is_24_bytes_and_at_most_32_with_arbitrary_ids():
+def test_memory_of_dense_codes_is_24_bytes_and_4_or_8_for_an_id():
     n = 20_000
     codes = CompositionalCodes(RNG.integers(0, 2**16, (n, 8, 1), dtype=np.uint16), RNG.random((n, 8)) + 0.01, 16)
-    assert filled_index(codes).nbytes / n < 24.1
+    assert filled_index(codes).nbytes / n < 28.9
     index = IndexCCCF(8, 16)
     index.add_with_ids(codes, np.unique(RNG.integers(0, 2**62, n)))
-    assert index.nbytes / n < 32.1
+    assert index.nbytes / n < 32.9
 
 
 def test_parts_stay_few_however_many_batches_are_added():
@@ -104,7 +104,7 @@ def test_small_batches_wait_for_a_reader_or_for_company():
 
 
 def test_deleted_rows_are_given_up_when_they_are_many():
-    codes = random_codes(RNG, 1000, 2, 8)
+    codes = random_codes(RNG, 1000, 2, 8, density=1.0)
     index = filled_index(codes)
     whole = index.nbytes
     index.remove_ids(np.arange(100))
