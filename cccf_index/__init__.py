@@ -4,10 +4,12 @@ from cccf_index._parameters import SearchParametersCCCF
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF, clone_index, index_factory
 from cccf_index.io import deserialize_index, read_index, serialize_index, write_index
+from cccf_index.refine import IndexRefineCCCF
 
 __all__ = [
     "CompositionalCodes",
     "IndexCCCF",
+    "IndexRefineCCCF",
     "SearchParametersCCCF",
     "clone_index",
     "deserialize_index",

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import kernels
+from cccf_index._heaps import kernel
 from cccf_index._lanes import BLOCK
 from cccf_index.codes import expand
 
@@ -48,7 +48,7 @@ def arrange(
         centres[own], nearest = cluster(words[rows], weights[rows], n_bits, int(counts[g]))
         cell[rows] += nearest
     distances = np.empty(n)
-    kernels.fill_distances(words, weights, n_bits, cell, centres, distances)
+    fill_distances(words, weights, n_bits, cell, centres, distances)
     order = np.lexsort((ids, -distances, cell))
     sizes = np.bincount(cell, minlength=len(centres))
     starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -85,3 +85,19 @@ def cluster(
     centres = np.zeros((n_cells, weights.shape[1], n_bits), dtype=np.float32)
     centres[:, active] = means.centroids.reshape(n_cells, len(active), n_bits)
     return centres.reshape(n_cells, -1), nearest
+
+
+# O(n * d), of float64 sums.
+@kernel
+def fill_distances(words: Any, weights: Any, n_bits: Any, cells: Any, centres: Any, distances: Any) -> None:
+    """Fill the distance of each row's expanded vector from its cell's centre, `centres` (cells, G * r)."""
+    word_bits = 8 * words.itemsize
+    for i in range(distances.size):
+        square = 0.0
+        for k in range(weights.shape[1]):
+            weight = np.float64(weights[i, k])
+            for j in range(n_bits):
+                bit = (np.uint64(words[i, k, j // word_bits]) >> np.uint64(j % word_bits)) & np.uint64(1)
+                off = (weight if bit else -weight) - centres[cells[i], k * n_bits + j]
+                square += off * off
+        distances[i] = np.sqrt(square)

@@ -38,6 +38,16 @@ def lowest_bit(context, word):
 
 
 @intrinsic
+def half(context, bits):
+    """Return the float16 that the bits of a uint16 are, as float32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(bits), generate
+
+
+@intrinsic
 def table(context, address):
     """Return the record of a segment at an address."""
     record = from_dtype(HANDLE)

@@ -25,10 +25,16 @@ class SearchParametersCCCF:
     num_threads : int
         0 takes what `faiss.omp_set_num_threads` allows.
     prune : bool
-        Skip groups of items whose bound is below the k-th best score. It never changes a result.
+        Skip items whose bound is below the k-th best score. It never changes a result; False scores every item.
     coded : bool
-        For an index of vectors: encode queries before the search, which scores them in integers: several times faster,
-        somewhat less accurate. Otherwise they stay real-valued.
+        For an index of vectors: encode queries before the search, which scores them in integers: faster, somewhat less
+        accurate. Otherwise they stay real-valued.
+    max_items : int, optional
+        Look at so many items only, in blocks of 64, the likeliest first: the result is approximate. `IndexCCCF.tune`
+        finds the number for a wanted recall.
+    shortlist : int, optional
+        For real-valued queries: their nearest codes choose ``shortlist * k`` items, which the queries themselves rank,
+        from the items' codes: approximate. Queries that are codes do without.
 
     Examples
     --------
@@ -41,9 +47,22 @@ class SearchParametersCCCF:
     num_threads: int = 0
     prune: bool = True
     coded: bool = False
+    max_items: int | None = None
+    shortlist: int | None = None
 
     def __post_init__(self) -> None:
         self.num_threads = _check.integer(self.num_threads, "num_threads", 0)
+        if self.max_items is not None:
+            self.max_items = _check.integer(self.max_items, "max_items", 1, or_else="or None")
+        if self.shortlist is not None:
+            self.shortlist = _check.integer(self.shortlist, "shortlist", 1, or_else="or None")
+        if not self.prune and (self.max_items or self.shortlist):
+            raise ValueError("`prune` must be True with `max_items` or `shortlist`: without it every item is scored.")
+        if self.coded and self.shortlist:
+            raise ValueError("`shortlist` must be None with `coded`: it is for queries that stay real-valued.")
+
+
+DEFAULT = SearchParametersCCCF()
 
 
 @dataclass(frozen=True)
@@ -59,7 +78,7 @@ class Options:
     @classmethod
     def of(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> Options:
         if params is None:
-            params = SearchParametersCCCF()
+            params = DEFAULT
         if not hasattr(params, "sel"):
             raise TypeError(
                 f"`params` must be SearchParametersCCCF or faiss.SearchParameters, got {type(params).__name__}."
@@ -70,7 +89,11 @@ class Options:
             exclude=None if exclude is None else _check.pairs(exclude, "exclude", nq),
             nq=nq,
             n_threads=_threads.thread_count(getattr(params, "num_threads", 0)),
-            effort=_scan.Effort(bool(getattr(params, "prune", True)), getattr(params, "max_items", None)),
+            effort=_scan.Effort(
+                bool(getattr(params, "prune", True)),
+                getattr(params, "max_items", None),
+                getattr(params, "shortlist", None),
+            ),
         )
 
     @staticmethod

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _threads, kernels
+from cccf_index import _heaps, _sketches, _threads, kernels
 from cccf_index._lanes import BLOCK
 from cccf_index._store import NO_BITS, Part
 from cccf_index._tables import Coded, Filters, Real
@@ -29,6 +30,7 @@ class Effort:
 
     prune: bool = True
     max_items: int | None = None  # None: all that may be good enough
+    shortlist: int | None = None  # for each item that is asked for, how many are chosen by codes
 
     @property
     def exact(self) -> bool:
@@ -77,7 +79,7 @@ class CodedQueries:
         weights = np.empty(codes.weights.shape, dtype=np.int64)
         scales, bias_scales = np.empty(len(codes)), np.ones(len(codes), dtype=np.int64)
         most = min(2**16 - 1, (2**31 - 1) // (255 * codes.d))
-        largest, lost = kernels.round_queries(
+        largest, lost = _sketches.round_queries(
             codes.weights, float(scale or 0), most, float(MAX_SCALE), with_bias, weights, scales, bias_scales
         )
         if largest > MAX_WEIGHT:
@@ -117,6 +119,18 @@ class VectorQueries:
     def __len__(self) -> int:
         return len(self.vectors)
 
+    @cached_property
+    def nearest(self) -> CompositionalCodes:
+        """The codes that are nearest to the queries."""
+        values = self.vectors.reshape(len(self), self.words.shape[1], self.n_bits)
+        return CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2))
+
+    def drafts(self, rows: slice) -> Coded:
+        """Return the nearest codes of the queries in `rows`."""
+        codes = self.nearest[rows]
+        ones = np.ones(len(codes), dtype=np.float32)
+        return Coded(_contiguous(codes.bits), codes.weights, ones, codes.weights, self.n_bits, 1, FLOAT_SLACK)
+
     def batch(self, rows: slice) -> Real:
         vectors = self.vectors[rows]
         ones = np.ones(len(vectors), dtype=np.float32)
@@ -146,19 +160,26 @@ def top_k(
     """Fill D and I (nq, k): score descending, then id ascending, padded as faiss does."""
     total = sum(map(len, parts))
     k = min(D.shape[1], total)
+    real = queries if effort.shortlist and isinstance(queries, VectorQueries) else None
 
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
         batch = queries.batch(rows)
-        scores, ids = kernels.new_heaps(stop - start, k, BELOW_ALL[batch.values.dtype.kind])
+        scores, ids = _heaps.new_heaps(stop - start, k, BELOW_ALL[batch.values.dtype.kind])
         for part in parts:
-            handle, filters = part.segment.handle, _filters(part, exclude, rows)
-            batch = batch._replace(items=part.segment.tables.weights[:0])
-            if effort.prune:
-                kernels.search(handle, filters, batch, effort.blocks(part, total), effort.exact, scores, ids)
+            handle, filters, items = part.segment.handle, _filters(part, exclude, rows), part.segment.tables.weights[:0]
+            batch, blocks = batch._replace(items=items), effort.blocks(part, total)
+            if real is not None and effort.shortlist:
+                drafts = real.drafts(rows)._replace(items=items)
+                n = min(effort.shortlist * k, len(part))
+                likely, chosen = _heaps.new_heaps(stop - start, n, BELOW_ALL["f"])
+                kernels.search(part.segment.row_handle, filters, drafts, blocks, effort.exact, likely, chosen)
+                kernels.rank(handle, batch, chosen, scores, ids)
+            elif effort.prune:
+                kernels.search(handle, filters, batch, blocks, effort.exact, scores, ids)
             else:
                 kernels.search_all(handle, filters, batch, scores, ids)
-        kernels.finish(scores, ids, queries.divisors[rows], D[rows], I[rows])
+        _heaps.finish(scores, ids, queries.divisors[rows], D[rows], I[rows])
 
     _threads.run_chunks(work, len(queries), n_threads)
 

@@ -37,12 +37,15 @@ class Tables(NamedTuple):
 
 
 FLOATS = {"step", "slip"}
-COUNTS = ("n_groups", "n_components", "n_cells", "float_bias", "id_size")
+COUNTS = ("n_groups", "n_components", "n_cells", "float_bias", "id_size", "by_row")
 HANDLE = np.dtype([(name, "f8" if name in FLOATS else "i8") for name in (*Tables._fields, *COUNTS)])
 
 
-def handle(tables: Tables) -> NDArray[Any]:
-    """Return a record (1,) of addresses and sizes, which is valid as long as the tables are; 0 for an empty array."""
+def handle(tables: Tables, by_row: bool = False) -> NDArray[Any]:
+    """Return a record (1,) of addresses and sizes, which is valid as long as the tables are; 0 for an empty array.
+
+    A search `by_row` finds rows instead of ids.
+    """
     record = np.zeros(1, dtype=HANDLE)
     for name, value in tables._asdict().items():
         is_array = isinstance(value, np.ndarray)
@@ -50,6 +53,7 @@ def handle(tables: Tables) -> NDArray[Any]:
     record["n_groups"], record["n_components"] = tables.slots.shape
     record["n_cells"] = len(tables.cell_groups)
     record["float_bias"] = tables.bias.dtype.kind == "f"
+    record["by_row"] = by_row
     record["id_size"] = tables.id_offsets.itemsize
     return record
 

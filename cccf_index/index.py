@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _scan
 from cccf_index._items import CodedItems
-from cccf_index._parameters import Options
+from cccf_index._parameters import Options, SearchParametersCCCF
 from cccf_index._store import State
+from cccf_index._tuning import tuned
 from cccf_index.codes import CompositionalCodes, split, word_layout
 from cccf_index.quantizer import CompositionalQuantizer
 
@@ -210,6 +211,46 @@ class IndexCCCF(CodedItems):
         """Return only the ids of `search`, int64 (nq, k)."""
         return self.search(x, k, I=labels)[1]
 
+    def tune(
+        self, x: ArrayLike | CompositionalCodes, k: int, recall: float = 0.99, *, params: Any = None
+    ) -> SearchParametersCCCF:
+        """Return parameters with the smallest `max_items` that finds a wanted share of the exact answer.
+
+        Parameters
+        ----------
+        x : CompositionalCodes or array_like of float, shape (nq, d)
+            Sample queries; a few hundred tell a recall to a fraction of a percent.
+        k : int
+        recall : float
+            The share, of the exact first k of all queries, that is to be found; an equal score counts as found.
+        params : SearchParametersCCCF, optional
+            What else the searches will ask for.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import cccf_index as ci
+        >>> rng = np.random.default_rng(0)
+        >>> items = ci.CompositionalCodes.from_signs(rng.random((9000, 4, 16)) < 0.5, rng.random((9000, 4)))
+        >>> index = ci.IndexCCCF(4, 16)
+        >>> index.add(items)
+        >>> params = index.tune(items[:100], 10, recall=0.9)
+        >>> params.max_items < 9000
+        True
+        >>> D, I = index.search(items[:100], 10, params=params)
+        """
+        wanted = _check.number(recall, "recall", 0.0)
+        if wanted > 1:
+            raise ValueError(f"`recall` must be at most 1, got {recall}.")
+        params = SearchParametersCCCF() if params is None else params
+        if not isinstance(params, SearchParametersCCCF) or not params.prune:
+            raise ValueError("`params` must be SearchParametersCCCF that prune.")
+        if not self.ntotal:
+            raise ValueError("An index without items cannot be tuned. Call `add` first.")
+        k = min(_check.integer(k, "k", 1), self.ntotal)
+        snapshot = copy.copy(self)  # another thread may add items meanwhile
+        return tuned(lambda p: snapshot.search(x, k, params=p)[0], snapshot.ntotal, wanted, params)
+
     def range_search(
         self,
         x: ArrayLike | CompositionalCodes,
@@ -231,6 +272,9 @@ class IndexCCCF(CodedItems):
             Ids.
         """
         threshold = np.float32(_check.number(thresh, "thresh"))
+        for name in ("max_items", "shortlist"):
+            if getattr(params, name, None) is not None:
+                raise ValueError(f"`params.{name}` must be None: `range_search` finds all items above the threshold.")
         state = self._snapshot()
         batches, nq, shift = self._batches(state, x, Options.coded_queries(params))
         options = Options.of(state, nq, params, exclude, allow)

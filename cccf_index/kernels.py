@@ -7,20 +7,15 @@ likeliest first. A block whose bound is below the k-th best score is skipped; of
 """
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
+from cccf_index._heaps import EMPTY_ID, OPTIONS, allocating, kernel, replace_worst, sift_down
 from cccf_index._lanes import BLOCK, array_at, at, lowest_bit, popcount, reaching, table
+from cccf_index._sketches import fill_sums, measure_cells, sketch_code, sketch_vector
 from cccf_index._tables import Coded, Room
 
-OPTIONS = {"nogil": True, "_nrt": False}  # nothing is allocated; counting references would cost more than the rest
-kernel = njit(cache=True, **OPTIONS)
-allocating = njit(cache=True, nogil=True)
-
-EMPTY_ID = np.iinfo(np.int64).max
-LOWEST = np.finfo(np.float32).min  # what faiss pads inner products with
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
-PROBES = 16  # blocks that are scored, the likeliest first, before all others in their order
+PROBES = 24  # blocks that are scored, the likeliest first, before all others in their order
 TILE = 16  # queries that look at a block while it is in the first cache
 MANY = 8  # rows of a block that are scored together rather than one by one
 
@@ -75,22 +70,6 @@ def score_codes(scores, n, row, g, t, items, words, query_weights, n_bits):
                 scores[i] += query_weight * lane(weights[i]) * lane(n_bits - 2 * hamming)
 
 
-# O(4 d): entry v of a nibble's table is the sum of its 4 values, each plus where v has a one and minus elsewhere.
-@kernel
-def fill_sums(query, n_bits, n_components, sums):
-    """Fill `sums` (G * nibbles of a code * 16,) with the partial inner products of `query` (G * r,)."""
-    first = 0
-    for k in range(n_components):
-        for nibble in range(0, n_bits, 4):
-            sums[first] = 0
-            for j in range(4):
-                value = query[k * n_bits + nibble + j] if nibble + j < n_bits else np.float32(0)
-                for v in range(first, first + (1 << j)):
-                    sums[v + (1 << j)] = sums[v] + value
-                    sums[v] -= value
-            first += 16
-
-
 # O(n * r / 4) for each component of group g. Invariant: row .. row + n lie in group g.
 @kernel
 def score_vector(scores, n, row, g, t, items, sums, code_size, n_bits):
@@ -132,73 +111,6 @@ def choose_score(scores, n, row, g, t, batch, q, sums):
     return score_real
 
 
-# Invariant: no |factor * agreement| and no sum of a sketch's terms leaves 16 bits, whatever the item.
-@kernel
-def sketch_code(words, weights, n_bits, t, vector, reach, planes, factors):
-    """Prepare the sketches of a coded query; return what one unit of ``factor * agreement`` is worth."""
-    largest, total = 0.0, 0.0
-    for k in range(weights.size):
-        size = np.float64(weights[k]) * n_bits
-        largest = max(largest, size)
-        total += size * at(t.ceilings, k, np.float64)
-    unit = max(largest / 32000, total / (512 * 28000))
-    unit = unit if unit > 0 else 1.0
-    n_words, word_bits = words.shape[1], 8 * words.itemsize
-    for k in range(weights.size):
-        weight = np.float64(weights[k])
-        factor = np.rint(weight / unit)
-        factors[k] = np.int16(factor)
-        reach[0, k], reach[1, k] = weight * n_bits, factor * n_bits
-        reach[2, k] = abs(weight / unit - factor) * n_bits
-        for w in range(n_words):
-            word = np.uint64(words[k, w])
-            planes[k * n_words + w] = words[k, w]
-            for j in range(k * n_bits + w * word_bits, k * n_bits + min(n_bits, (w + 1) * word_bits)):
-                vector[j] = weight if word & np.uint64(1) else -weight
-                word >>= np.uint64(1)
-    return unit
-
-
-# The same invariant. A value becomes an odd integer below 2^planes in size.
-@kernel
-def sketch_vector(query, n_bits, n_words, n_planes, t, vector, reach, planes, factors):
-    """Prepare the sketches of a real-valued query; return what one unit of ``factor * agreement`` is worth."""
-    top = 2**n_planes - 1
-    word_bits = 8 * planes.itemsize
-    largest, total = 0.0, 0.0
-    for k in range(factors.size):
-        size = 0.0
-        for j in range(k * n_bits, (k + 1) * n_bits):
-            vector[j] = query[j]
-            size += abs(query[j])
-            largest = max(largest, np.float64(abs(query[j])))
-        reach[0, k] = size
-        total += size * at(t.ceilings, k, np.float64)
-    unit = max(largest / top, total / (512 * 22000))
-    unit = unit if unit > 0 else 1.0
-    planes[:] = 0
-    largest, total = 0.0, 0.0
-    for k in range(factors.size):
-        size, error = 0.0, 0.0
-        for j in range(n_bits):
-            value = query[k * n_bits + j] / unit
-            level = np.int64(min(max((value + top) / 2 + 0.5, 0.0), float(top)))
-            size += abs(2 * level - top)
-            error += abs(value - (2 * level - top))
-            first = (k * n_words + j // word_bits) * n_planes
-            for b in range(n_planes):
-                planes[first + b] |= planes.dtype.type(((level >> (n_planes - 1 - b)) & 1) << (j % word_bits))
-        reach[1, k], reach[2, k] = size, error
-        largest = max(largest, size)
-        total += size * at(t.ceilings, k, np.float64)
-    factor = np.floor(min(32767 / largest, 512 * 27000 / max(total, 1.0)))
-    for k in range(factors.size):
-        factors[k] = np.int16(factor)
-        reach[1, k] *= factor
-        reach[2, k] *= factor
-    return unit / factor
-
-
 def sketch(batch, q, t, s, i):
     """Prepare query q at place i of the tile; return what one unit of ``factor * agreement`` is worth."""
 
@@ -224,52 +136,6 @@ def choose_sketch(batch, q, t, s, i):
     return sketch_real
 
 
-# O(cells * d), vectorised over the cells. Invariant: caps and slips are safe against rounding, and so are the radii.
-@kernel
-def measure_cells(t, vector, reach, products, caps, slips):
-    """Fill the products with the centres, the caps by weights and the slips of sketches; return |query|."""
-    n_cells = t.n_cells
-    centres = array_at(t.centres, vector.size * n_cells, np.float32)
-    peaks = array_at(t.peaks, t.n_components * n_cells, np.float32)
-    products[:] = 0
-    caps[:] = 0
-    slips[:] = t.n_components + 1
-    square = 0.0
-    for j in range(vector.size):
-        value = vector[j]
-        square += np.float64(value) * value
-        if value != 0:
-            row = centres[j * n_cells : (j + 1) * n_cells]
-            for c in range(n_cells):
-                products[c] += value * row[c]
-    for k in range(t.n_components):
-        most = reach[0, k] * np.float32(1 + 1e-4)
-        error = reach[2, k] * np.float32(1.001 / (512 * t.step))
-        certain = (reach[1, k] + reach[2, k]) * np.float32(1.001 * t.slip / 512)
-        row = peaks[k * n_cells : (k + 1) * n_cells]
-        for c in range(n_cells):
-            caps[c] += most * row[c]
-            slips[c] += error * row[c] + certain
-    return np.sqrt(square)
-
-
-@kernel
-def sift_down(heap, keys, place):
-    """Move the cell at a place of the heap down until no key below it is larger."""
-    cell = heap[place]
-    while True:
-        child = 2 * place + 1
-        if child >= heap.size:
-            break
-        if child + 1 < heap.size and keys[heap[child + 1]] > keys[heap[child]]:
-            child += 1
-        if keys[heap[child]] <= keys[cell]:
-            break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = cell
-
-
 @kernel
 def is_excluded(identity, excluded):
     """Binary search in the query's ascending excluded ids."""
@@ -283,28 +149,6 @@ def is_excluded(identity, excluded):
     return low < excluded.size and excluded[low] == identity
 
 
-# O(log k). Invariant: entry 0 is the worst of the heap, the lowest score or, among equals, the largest id.
-@kernel
-def replace_worst(scores, ids, score, identity):
-    """Put (score, id) in the place of the heap's worst entry."""
-    k = scores.size
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= k:
-            break
-        other = child + 1
-        if other < k and (
-            scores[other] < scores[child] or (scores[other] == scores[child] and ids[other] > ids[child])
-        ):
-            child = other
-        if scores[child] > score or (scores[child] == score and ids[child] < identity):
-            break
-        scores[place], ids[place] = scores[child], ids[child]
-        place = child
-    scores[place], ids[place] = score, identity
-
-
 @kernel
 def offer(score, row, t, blocked, excluded, scores, ids):
     """Offer a row to the heap, unless it is blocked or excluded."""
@@ -313,11 +157,11 @@ def offer(score, row, t, blocked, excluded, scores, ids):
     if blocked.size and (blocked[row >> 3] >> (row & 7)) & 1:
         return
     identity = item_id(t, row)
-    if score == scores[0] and identity > ids[0]:
-        return
     if excluded.size and is_excluded(identity, excluded):
         return
-    replace_worst(scores, ids, score, identity)
+    identity = row if t.by_row else identity
+    if score > scores[0] or identity < ids[0]:
+        replace_worst(scores, ids, score, identity)
 
 
 # Invariant: an item of cell c scores less than the worst of the heap if it is nearer, or sketched lower.
@@ -342,33 +186,23 @@ def likely_score(c, block, t, bias_scale, product, cap, norm):
 
 
 @kernel
-def block_rows(c, block, t):
-    """Return the first row of a block of cell c, and how many it has."""
-    row = at(t.cell_starts, c, np.int64) + (block - at(t.block_starts, c, np.int64)) * BLOCK
-    return row, min(BLOCK, at(t.cell_starts, c + 1, np.int64) - row)
+def window(c, block, t):
+    """Return where to read a block of cell c: its group, the first row, how many, and as a mask those of the block.
 
-
-# O(G) vectors of BLOCK rows. Invariant: a block is read inside its group, from where 64 rows are left.
-@kernel
-def sketched(c, block, t, n_words, planes, n_planes, factors, top, limit):
-    """Return as a mask which rows of a block of cell c may be good enough; all of them in a group that is too small."""
+    They are 64 rows of the group, also where the block has fewer, or all rows of a group that has fewer.
+    """
     g = at(t.cell_groups, c, np.int64)
     start, stop = at(t.starts, g, np.int64), at(t.starts, g + 1, np.int64)
-    row, n = block_rows(c, block, t)
-    every = ~np.uint64(0) >> np.uint64(BLOCK - n)
-    if stop - start < BLOCK:
-        return every
-    first = min(row, stop - BLOCK)
-    found = reaching(t, g, first - start, n_words, planes, n_planes, factors, top, limit)
-    return every & (found >> np.uint64(row - first))
+    row = at(t.cell_starts, c, np.int64) + (block - at(t.block_starts, c, np.int64)) * BLOCK
+    n = min(BLOCK, at(t.cell_starts, c + 1, np.int64) - row)
+    first = max(start, min(row, stop - BLOCK))
+    return g, first, min(BLOCK, stop - first), (~np.uint64(0) >> np.uint64(BLOCK - n)) << np.uint64(row - first)
 
 
 # O(G + log k) for each row.
 @kernel
-def score_found(found, c, block, t, blocked, excluded, batch, q, sums, room, scores, ids):
-    """Offer the rows of a mask to the heap of query q."""
-    g = at(t.cell_groups, c, np.int64)
-    row, n = block_rows(c, block, t)
+def score_found(found, g, row, n, t, blocked, excluded, batch, q, sums, room, scores, ids):
+    """Offer those of n rows from `row` on that a mask tells to the heap of query q."""
     together = popcount(found) > MANY
     if together:
         start_scores(room, n, row, t, batch.bias_scales[q])
@@ -406,9 +240,23 @@ def probe(t, filters, batch, q, s, i, budget, scores, ids):
         need, limit = needs(worst, c, t, bias_scale, slack, products[c], caps[c], norm, unit, slips[c])
         s.keys[c] = -np.inf
         if at(t.radii, block, np.float32) >= need:
-            found = sketched(c, block, t, n_words, s.planes[i], batch.n_planes, s.factors[i], top, limit)
+            g, row, n, found = window(c, block, t)
+            if n == BLOCK:
+                found &= reaching(
+                    t,
+                    g,
+                    row - at(t.starts, g, np.int64),
+                    n_words,
+                    s.planes[i],
+                    batch.n_planes,
+                    s.factors[i],
+                    top,
+                    limit,
+                )
             if found:
-                score_found(found, c, block, t, filters.blocked, excluded, batch, q, s.sums[i], s.scores, scores, ids)
+                score_found(
+                    found, g, row, n, t, filters.blocked, excluded, batch, q, s.sums[i], s.scores, scores, ids
+                )  # fmt: skip
             budget -= 1
             next_block[c] = block + 1
             s.keys[c] = likely_score(c, block + 1, t, bias_scale, products[c], caps[c], norm)
@@ -424,6 +272,8 @@ def sweep(t, filters, batch, start, n, s, scores, ids):
         first, stop = at(t.block_starts, c, np.int64), at(t.block_starts, c + 1, np.int64)
         for block in range(first, stop):
             wanted = False
+            g, row, n_rows, rows = window(c, block, t)
+            offset = row - at(t.starts, g, np.int64)
             for i in range(n):
                 q = start + i
                 if block == first:
@@ -439,12 +289,17 @@ def sweep(t, filters, batch, start, n, s, scores, ids):
                 wanted = True
                 if block < s.next_block[i, c]:
                     continue
-                found = sketched(c, block, t, n_words, s.planes[i], batch.n_planes, s.factors[i], top, s.limits[i])
+                found = rows
+                if n_rows == BLOCK:
+                    found &= reaching(
+                        t, g, offset, n_words, s.planes[i], batch.n_planes, s.factors[i], top, s.limits[i]
+                    )  # fmt: skip
                 if found:
                     excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
                     score_found(
-                        found, c, block, t, filters.blocked, excluded, batch, q, s.sums[i], s.scores, scores[q], ids[q]
-                    )
+                        found, g, row, n_rows, t, filters.blocked, excluded, batch, q, s.sums[i], s.scores, scores[q],
+                        ids[q],
+                    )  # fmt: skip
                     s.stale[i] = True
             if not wanted:  # nor is any after it
                 break
@@ -509,51 +364,23 @@ def search_all(handle, filters, batch, scores, ids):
             offer(every[row], row, t, filters.blocked, excluded, scores[q], ids[q])
 
 
+# O(G * r) for each row.
 @allocating
-def new_heaps(nq, k, lowest):
-    """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and ids."""
-    scores, ids = np.full((nq, k), lowest), np.empty((nq, k), np.int64)
-    ids[:] = EMPTY_ID
-    return scores, ids
-
-
-# O(k log k) for each query: taking out the worst entry again and again leaves the best first.
-@kernel
-def finish(scores, ids, divisors, D, I):
-    """Order each heap by score descending, then id ascending, and write it to D and I as faiss would."""
-    for q in range(scores.shape[0]):
-        for last in range(scores.shape[1] - 1, 0, -1):
-            score, identity = scores[q, 0], ids[q, 0]
-            replace_worst(scores[q, :last], ids[q, :last], scores[q, last], ids[q, last])
-            scores[q, last], ids[q, last] = score, identity
-        for j in range(D.shape[1]):
-            D[q, j], I[q, j] = LOWEST, -1
-            if j < scores.shape[1] and ids[q, j] != EMPTY_ID:
-                D[q, j], I[q, j] = np.float32(scores[q, j] / divisors[q]), ids[q, j]
-
-
-# O(G) for each query.
-@kernel
-def round_queries(weights, scale, most, most_scale, whole, rounded, scales, bias_scales):
-    """Fill weights times their scale, rounded; return the largest, and whether all of some query were lost.
-
-    Without a `scale` the largest weight of each query becomes `most`. If biases are multiplied too, scales are `whole`.
-    """
-    largest, any_lost = 0.0, False
-    for q in range(weights.shape[0]):
-        peak = np.float64(0)
-        for k in range(weights.shape[1]):
-            peak = max(peak, np.float64(weights[q, k]))
-        scales[q] = scale if scale > 0 else most / peak if peak > 0 else 1.0
-        if whole:
-            scales[q] = scale if scale > 0 else np.floor(min(max(scales[q], 1.0), most_scale))
-            bias_scales[q] = np.int64(scales[q])
-        top = np.rint(peak * scales[q])
-        for k in range(weights.shape[1]):
-            rounded[q, k] = np.int64(np.rint(weights[q, k] * scales[q])) if top < 2.0**62 else 0
-        largest = max(largest, top)
-        any_lost |= peak > 0 and top == 0
-    return largest, any_lost
+def rank(handle, batch, rows, scores, ids):
+    """Offer the given rows of each query (nq, any), as far as they are not empty, to the heaps."""
+    t = table(handle)
+    s = new_room(t, batch, 1)
+    nothing = np.empty(0, np.int64)
+    for q in range(rows.shape[0]):
+        sketch(batch, q, t, s, 0)
+        for row in rows[q]:
+            if row != EMPTY_ID:
+                g = 0
+                while at(t.starts, g + 1, np.int64) <= row:
+                    g += 1
+                start_scores(s.scores, 1, row, t, batch.bias_scales[q])
+                score(s.scores, 1, row, g, t, batch, q, s.sums[0])
+                offer(s.scores[0], row, t, array_at(0, 0, np.uint8), nothing, scores[q], ids[q])
 
 
 # O(log n) for each wanted id. Invariant: `order` lists the rows by ascending id.
@@ -572,19 +399,3 @@ def find_rows(handle, wanted, order, rows):
         rows[i] = -1
         if low < order.size and item_id(t, np.int64(order[low])) == wanted[i]:
             rows[i] = np.int64(order[low])
-
-
-# O(n * d), of float64 sums.
-@kernel
-def fill_distances(words, weights, n_bits, cells, centres, distances):
-    """Fill the distance of each row's expanded vector from its cell's centre, `centres` (cells, G * r)."""
-    word_bits = 8 * words.itemsize
-    for i in range(distances.size):
-        square = 0.0
-        for k in range(weights.shape[1]):
-            weight = np.float64(weights[i, k])
-            for j in range(n_bits):
-                bit = (np.uint64(words[i, k, j // word_bits]) >> np.uint64(j % word_bits)) & np.uint64(1)
-                off = (weight if bit else -weight) - centres[cells[i], k * n_bits + j]
-                square += off * off
-        distances[i] = np.sqrt(square)

@@ -197,13 +197,18 @@ class Segment:
         return self.decode_ids(np.arange(len(self)))
 
     @cached_property
-    def _handle(self) -> NDArray[Any]:
-        return handle(self.tables)
+    def _handles(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return handle(self.tables), handle(self.tables, by_row=True)
 
     @cached_property
     def handle(self) -> int:
         """The address of the record by which the kernels know the tables."""
-        return int(self._handle.ctypes.data)
+        return int(self._handles[0].ctypes.data)
+
+    @cached_property
+    def row_handle(self) -> int:
+        """The same for a search that finds rows instead of ids."""
+        return int(self._handles[1].ctypes.data)
 
     @cached_property
     def order(self) -> NDArray[Any]:

@@ -22,15 +22,15 @@ MODULES = sorted(
 
 # A module may import those in the layers below its own; within a layer, those named before it.
 LAYERS = [
-    ["_check", "_container", "_history", "_threads", "_tables", "_lanes", "kernels", "_updates"],
+    ["_check", "_container", "_history", "_threads", "_tables", "_lanes", "_heaps", "_sketches", "kernels", "_updates"],
     ["codes"],
     ["reference", "_cells", "segment"],
     ["_coding", "_learning", "quantizer"],
     ["_store"],
-    ["_filters", "_scan", "_parameters"],
+    ["_filters", "_scan", "_parameters", "_tuning"],
     ["_items"],
     ["index"],
-    ["io", "_readers", "datasets", "evaluation"],
+    ["refine", "io", "_readers", "datasets", "evaluation"],
     ["models._features", "models._rows", "models._surrogate"],
     ["models._training"],
     ["models._files"],
@@ -42,7 +42,10 @@ LAYERS = [
     ["example"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
-LEAVES = {"_lanes": {"llvmlite", "numba"}, "kernels": {"numpy", "numba"}, "_updates": {"numpy", "numba"}}
+LEAVES = {
+    "_lanes": {"llvmlite", "numba"},
+    **{name: {"numpy", "numba"} for name in ("_heaps", "_sketches", "kernels", "_updates")},
+}
 
 
 def imports(module):

@@ -1,0 +1,201 @@
+"""IndexRefineCCCF: the best of an index's answer, ranked anew by the vectors themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from cccf_index import _check, _threads
+from cccf_index._heaps import OPTIONS, finish, kernel, new_heaps, replace_worst
+from cccf_index._lanes import half
+from cccf_index._parameters import SearchParametersCCCF
+from cccf_index.codes import CompositionalCodes
+from cccf_index.index import IndexCCCF
+
+any_order = njit(cache=True, fastmath={"reassoc", "contract"}, **OPTIONS)  # of a sum: the same for every item
+
+
+@any_order
+def inner(query: Any, vectors: Any, row: Any) -> Any:
+    """Return the inner product with a row of float32 vectors."""
+    total = np.float32(0)
+    for i in range(query.size):
+        total += query[i] * vectors[row, i]
+    return total
+
+
+@any_order
+def inner_half(query: Any, vectors: Any, row: Any) -> Any:
+    """Return the inner product with a row of float16 vectors, given by their bits as uint16."""
+    total = np.float32(0)
+    for i in range(query.size):
+        total += query[i] * half(vectors[row, i])
+    return total
+
+
+# O(k' * (d + log k)) for each query.
+@kernel
+def rank_rows(queries: Any, vectors: Any, bits: Any, rows: Any, found: Any, scores: Any, ids: Any) -> None:
+    """Offer the items `found` (nq, k'), with vectors in `rows`, to the heaps; one of `vectors` and `bits` is empty."""
+    for q in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            row, identity = rows[q, j], found[q, j]
+            if row < 0:
+                continue
+            score = inner_half(queries[q], bits, row) if bits.size else inner(queries[q], vectors, row)
+            if score > scores[q, 0] or (score == scores[q, 0] and identity < ids[q, 0]):
+                replace_worst(scores[q], ids[q], score, identity)
+
+
+class IndexRefineCCCF:
+    """An index whose ``k_factor * k`` best items are ranked by their full vectors, as `faiss.IndexRefine` does.
+
+    Parameters
+    ----------
+    index : IndexCCCF
+        What finds them: an index of vectors (`IndexCCCF.from_embeddings`), or one of codes.
+    item_vectors : array_like of float32 or float16, shape (n, d)
+        The vectors of the items. An array is used as it is, without a copy: ``numpy.load(path, mmap_mode="r")`` keeps
+        it on the disk.
+    ids : array_like of int, shape (n,), optional
+        The id of each vector; 0, 1, ... where they are not given, as `add` gives them.
+    k_factor : float
+        How many items of the index are ranked for each that is asked for, at least 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cccf_index import IndexCCCF, IndexRefineCCCF
+    >>> rng = np.random.default_rng(0)
+    >>> users, items = rng.standard_normal((500, 32)), rng.standard_normal((1000, 32)).astype(np.float32)
+    >>> refined = IndexRefineCCCF(IndexCCCF.from_embeddings(items, users), items, k_factor=8)
+    >>> D, I = refined.search(users[:3], 10)
+    >>> bool(np.isclose(D[0, 0], items[I[0, 0]] @ users[0], atol=1e-4))
+    True
+    """
+
+    def __init__(
+        self, index: IndexCCCF, item_vectors: ArrayLike, ids: ArrayLike | None = None, k_factor: float = 4.0
+    ) -> None:
+        if not isinstance(index, IndexCCCF):
+            raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}.")
+        vectors = np.asarray(item_vectors)
+        if vectors.dtype not in (np.float32, np.float16):
+            raise TypeError(f"`item_vectors` must be float32 or float16, got {vectors.dtype}. Convert them once.")
+        if vectors.ndim != 2 or not vectors.shape[1]:
+            raise ValueError(f"`item_vectors` must be of shape (n, d), got {vectors.shape}.")
+        if index.quantizer is not None and index.d != vectors.shape[1]:
+            raise ValueError(
+                f"`item_vectors` must have {index.d} columns, as those of the index, got {vectors.shape[1]}."
+            )
+        self.base_index = index
+        self._vectors = np.ascontiguousarray(vectors)
+        self._order: NDArray[np.int64] | None = None
+        self._ids = np.arange(len(vectors))
+        if ids is not None:
+            self._ids = _check.unique(_check.ids(ids, "ids", len(vectors)), "ids")
+            self._order = np.argsort(self._ids)
+        self.k_factor = k_factor
+        missing = self._rows(index.ids) < 0
+        if missing.any():
+            raise ValueError(
+                f"`item_vectors` must hold a vector for each item of the index, but there is none for id "
+                f"{index.ids[missing][0]}. Pass `ids`."
+            )
+
+    @property
+    def k_factor(self) -> float:
+        """How many items of the index are ranked for each that is asked for."""
+        return self._k_factor
+
+    @k_factor.setter
+    def k_factor(self, value: float) -> None:
+        self._k_factor = _check.number(value, "k_factor", 1.0)
+
+    @property
+    def d(self) -> int:
+        """The dimension of vectors."""
+        return int(self._vectors.shape[1])
+
+    @property
+    def ntotal(self) -> int:
+        """The number of items."""
+        return self.base_index.ntotal
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the index and of all vectors, wherever they are."""
+        return self.base_index.nbytes + self._vectors.nbytes
+
+    def __repr__(self) -> str:
+        return f"<IndexRefineCCCF of {self.base_index!r}, {self._vectors.dtype}, k_factor={self.k_factor:g}>"
+
+    def search(
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        codes: ArrayLike | CompositionalCodes | None = None,
+        params: SearchParametersCCCF | None = None,
+        D: NDArray[np.float32] | None = None,
+        I: NDArray[np.int64] | None = None,
+        exclude: Any = None,
+        allow: Any = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Find the k items with the largest inner product among the ``k_factor * k`` best of the index.
+
+        Parameters
+        ----------
+        x : array_like of float, shape (nq, d)
+        k : int
+        codes : CompositionalCodes or array_like, optional
+            What searches the index, if it is not `x`: an index of codes takes codes.
+        params, D, I, exclude, allow
+            See `IndexCCCF.search`.
+
+        Returns
+        -------
+        D : ndarray of float32, shape (nq, k)
+            Inner products with the full vectors, best first; the lowest float32 where fewer than k items were found.
+        I : ndarray of int64, shape (nq, k)
+            Ids, the smaller first where scores are equal; -1 where fewer than k items were found.
+        """
+        k = _check.integer(k, "k", 1)
+        queries = _check.matrix(x, "x", self.d)
+        if codes is not None and len(codes) != len(queries):  # type: ignore[arg-type]
+            raise ValueError(f"`codes` must be as many as `x`, {len(queries)}, got {len(codes)}.")  # type: ignore[arg-type]
+        distances = _check.output(D, "D", (len(queries), k), np.float32)
+        labels = _check.output(I, "I", (len(queries), k), np.int64)
+        n = max(k, int(np.ceil(k * self.k_factor)))
+        found = self.base_index.search(
+            queries if codes is None else codes, n, params=params, exclude=exclude, allow=allow
+        )[1]
+        rows = self._rows(found)
+        missing = (rows < 0) & (found != -1)
+        if missing.any():
+            raise ValueError(
+                f"The index holds id {found[missing][0]}, which has no vector. Make the refined index anew."
+            )
+        vectors, bits = self._vectors, self._vectors[:0].view(np.uint16)
+        if self._vectors.dtype == np.float16:
+            vectors, bits = self._vectors[:0].astype(np.float32), self._vectors.view(np.uint16)
+
+        def work(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            scores, ids = new_heaps(stop - start, k, np.float32(-np.inf))
+            rank_rows(queries[part], vectors, bits, rows[part], found[part], scores, ids)
+            finish(scores, ids, np.ones(stop - start), distances[part], labels[part])
+
+        _threads.run_chunks(work, len(queries), _threads.thread_count(getattr(params, "num_threads", 0)))
+        return distances, labels
+
+    def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of the vector of each id, -1 where there is none."""
+        if self._order is None:
+            return np.where((ids >= 0) & (ids < len(self._vectors)), ids, -1)
+        place = np.minimum(np.searchsorted(self._ids, ids, sorter=self._order), len(self._ids) - 1)
+        row = self._order[place]
+        return np.where(self._ids[row] == ids, row, -1)
