@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index._heaps import kernel
+from cccf_index._heaps import entry
 from cccf_index._lanes import BLOCK
 from cccf_index.codes import expand
 
@@ -88,7 +88,7 @@ def cluster(
 
 
 # O(n * d), of float64 sums.
-@kernel
+@entry
 def fill_distances(words: Any, weights: Any, n_bits: Any, cells: Any, centres: Any, distances: Any) -> None:
     """Fill the distance of each row's expanded vector from its cell's centre, `centres` (cells, G * r)."""
     word_bits = 8 * words.itemsize

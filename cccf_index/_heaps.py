@@ -7,7 +7,8 @@ import numpy as np
 from numba import njit
 
 OPTIONS = {"nogil": True, "_nrt": False}
-kernel = njit(cache=True, **OPTIONS)
+kernel = njit(**OPTIONS)  # called by other kernels
+entry = njit(cache=True, **OPTIONS)  # called from Python
 allocating = njit(cache=True, nogil=True)
 
 EMPTY_ID = np.iinfo(np.int64).max
@@ -62,7 +63,7 @@ def new_heaps(nq, k, lowest):
 
 
 # O(k log k) for each query: taking out the worst entry again and again leaves the best first.
-@kernel
+@entry
 def finish(scores, ids, divisors, D, I):
     """Order each heap by score descending, then id ascending, and write it to D and I as faiss would."""
     for q in range(scores.shape[0]):

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from cccf_index._heaps import kernel
+from cccf_index._heaps import entry, kernel
 from cccf_index._lanes import array_at, at
 
 
 # O(G) for each query.
-@kernel
+@entry
 def round_queries(weights, scale, most, most_scale, whole, rounded, scales, bias_scales):
     """Fill weights times their scale, rounded; return the largest, and whether all of some query were lost.
 

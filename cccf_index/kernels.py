@@ -9,7 +9,7 @@ likeliest first. A block whose bound is below the k-th best score is skipped; of
 import numpy as np
 from numba.extending import overload
 
-from cccf_index._heaps import EMPTY_ID, OPTIONS, allocating, kernel, replace_worst, sift_down
+from cccf_index._heaps import EMPTY_ID, OPTIONS, allocating, entry, kernel, replace_worst, sift_down
 from cccf_index._lanes import BLOCK, array_at, at, lowest_bit, popcount, reaching, table
 from cccf_index._sketches import fill_sums, measure_cells, sketch_code, sketch_vector
 from cccf_index._tables import Coded, Room
@@ -384,7 +384,7 @@ def rank(handle, batch, rows, scores, ids):
 
 
 # O(log n) for each wanted id. Invariant: `order` lists the rows by ascending id.
-@kernel
+@entry
 def find_rows(handle, wanted, order, rows):
     """Fill `rows` with the row of each wanted id, or -1."""
     t = table(handle)

@@ -9,13 +9,13 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
-from cccf_index._heaps import OPTIONS, finish, kernel, new_heaps, replace_worst
+from cccf_index._heaps import OPTIONS, entry, finish, new_heaps, replace_worst
 from cccf_index._lanes import half
 from cccf_index._parameters import SearchParametersCCCF
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
 
-any_order = njit(cache=True, fastmath={"reassoc", "contract"}, **OPTIONS)  # of a sum: the same for every item
+any_order = njit(fastmath={"reassoc", "contract"}, **OPTIONS)  # of a sum: the same for every item
 
 
 @any_order
@@ -37,7 +37,7 @@ def inner_half(query: Any, vectors: Any, row: Any) -> Any:
 
 
 # O(k' * (d + log k)) for each query.
-@kernel
+@entry
 def rank_rows(queries: Any, vectors: Any, bits: Any, rows: Any, found: Any, scores: Any, ids: Any) -> None:
     """Offer the items `found` (nq, k'), with vectors in `rows`, to the heaps; one of `vectors` and `bits` is empty."""
     for q in range(rows.shape[0]):

@@ -53,7 +53,7 @@ def test_cells_hold_all_rows_the_farthest_first(n, density):
 @st.composite
 def catalogues(draw):
     """Large enough for k-means: themes, groups, ties, biases, deletions, every width of weights and words."""
-    shape = draw(st.sampled_from([(8, 16), (4, 8), (3, 13), (2, 32), (2, 64), (1, 128), (2, 130)]))
+    shape = draw(st.sampled_from([(8, 16), (3, 13), (2, 130)]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n = draw(st.integers(MIN_CLUSTERED, 6000))
     if draw(st.booleans()):
@@ -62,7 +62,7 @@ def catalogues(draw):
         codes = random_codes(
             rng, n, *shape, density=draw(st.sampled_from([0.5, 1.0])), distinct=draw(st.sampled_from([None, 40]))
         )
-    scale = draw(st.sampled_from([100, "auto", 10_000, None]))
+    scale = draw(st.sampled_from([100, None]))
     index = IndexCCCF(*shape, scale=scale)
     bias = rng.integers(-50, 50, n) / 100 if draw(st.booleans()) else None
     index.add_with_ids(codes, rng.permutation(3 * n)[:n], bias=bias)
