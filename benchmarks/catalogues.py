@@ -12,6 +12,7 @@ import pathlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import faiss
 import numpy as np
@@ -40,8 +41,23 @@ class Catalogue:
     name: str
     users: NDArray[np.float32]
     items: NDArray[np.float32]
-    train: sparse.csr_matrix | None = None
-    test: sparse.csr_matrix | None = None
+    train: Any = None  # csr_matrix
+    test: Any = None
+
+    @property
+    def source(self) -> str:
+        """The data set that the factors come from."""
+        return SAMPLED_FROM if self.name.isdigit() else self.name
+
+    @property
+    def has_ratings(self) -> bool:
+        """Whether users rated items differently, so that models of ratings can learn from them."""
+        return self.train is not None and len(np.unique(self.train.data[:1000])) > 1
+
+    @property
+    def has_test(self) -> bool:
+        """Whether held-out items tell good recommendations from bad ones: ciao has too few ratings an item."""
+        return self.test is not None and self.name != "ciao"
 
 
 class Store:
@@ -98,15 +114,20 @@ class Store:
             quantizer.encode_users(source.users).save(path)
         return CompositionalCodes.load(path), quantizer.transform_users(source.users)
 
-    def dcf(self, name: str) -> tuple[CompositionalCodes, CompositionalCodes]:
-        """Return codes of 128 bits by DCF, of users and items."""
-        paths = [self.folder / f"{name}-dcf-{side}.codes" for side in ("users", "items")]
+    def binary(self, one: Catalogue) -> tuple[CompositionalCodes, CompositionalCodes]:
+        """Return codes of 128 bits of users and items: DCF's where there are ratings, else those of a quantizer."""
+        paths = [self.folder / f"{one.name}-binary-{side}.codes" for side in ("users", "items")]
         if not all(path.exists() for path in paths):
-            print(f"fitting DCF to {name} ...", file=sys.stderr)
-            train = self.catalogue(name).train
-            model = DCF(DIMENSION, verbose=False).fit(train)
-            model.user_codes_.save(paths[0])
-            model.item_codes_.save(paths[1])
+            print(f"learning 128 bits of {one.name} ...", file=sys.stderr)
+            if one.has_ratings:
+                model = DCF(DIMENSION, verbose=False).fit(one.train)
+                users, items = model.user_codes_, model.item_codes_
+            else:
+                source = self.catalogue(one.source)
+                quantizer = CompositionalQuantizer(1, DIMENSION).fit(source.items, source.users)
+                users, items = quantizer.encode_users(one.users), quantizer.encode_items(one.items)
+            users.save(paths[0])
+            items.save(paths[1])
         users, items = (CompositionalCodes.load(path) for path in paths)
         return users, items
 

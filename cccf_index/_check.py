@@ -17,6 +17,7 @@ from scipy import sparse
 MIN_ID = -(2**63)
 MAX_ID = 2**63 - 2  # the largest int64 marks an empty place in the heap
 MAX_FLOAT = 1e16  # G * r * MAX_FLOAT ** 2 still is a finite float32
+SAFE_SQUARES = 1e30  # a sum of squares that tells that no value is larger than MAX_FLOAT
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -25,17 +26,19 @@ class NotFittedError(ValueError, AttributeError):
 
 def integer(value: Any, name: str, low: int, high: int | None = None, or_else: str = "") -> int:
     """Return `value` as int; numpy integers are welcome, floats and bools are not."""
-    wanted = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
-    wanted += f", {or_else}" if or_else else ""
+    error: type[Exception]
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
         number = operator.index(value)
+        if number >= low and (high is None or number <= high):
+            return number
+        error, got = ValueError, str(number)
     except TypeError:
-        raise TypeError(f"`{name}` must be {wanted}, got {value!r}.") from None
-    if number < low or (high is not None and number > high):
-        raise ValueError(f"`{name}` must be {wanted}, got {number}.")
-    return number
+        error, got = TypeError, repr(value)
+    wanted = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    wanted += f", {or_else}" if or_else else ""
+    raise error(f"`{name}` must be {wanted}, got {got}.")
 
 
 def number(value: Any, name: str, low: float | None = None) -> float:
@@ -69,6 +72,11 @@ def numbers(x: ArrayLike, name: str) -> NDArray[Any]:
 
 def _float32(array: NDArray[Any], name: str) -> NDArray[np.float32]:
     """Convert silently, as faiss does, but let no NaN, infinity or float32 overflow through."""
+    if array.dtype == np.float32:
+        result = np.ascontiguousarray(array)
+        values = result.reshape(-1)
+        if values @ values <= SAFE_SQUARES:  # False for NaN and infinity: the quickest look at a short query
+            return result
     with np.errstate(over="ignore"):
         result = np.ascontiguousarray(array, dtype=np.float32)
     # abs(x) <= limit is False for NaN and infinity too

@@ -98,12 +98,17 @@ class Coded(NamedTuple):
 
 def mapped(x: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return ``x @ matrix.T``, each row as if it were alone."""
-    out, columns = np.empty((len(x), len(matrix)), dtype=np.float32), np.ascontiguousarray(matrix.T)
+    return times_columns(x, np.ascontiguousarray(matrix.T), 0)
+
+
+def times_columns(x: NDArray[np.float32], columns: NDArray[np.float32], num_threads: int) -> NDArray[np.float32]:
+    """Return ``x @ columns``, each row as if it were alone; 0 threads: as many as faiss uses."""
+    out = np.empty((len(x), columns.shape[1]), dtype=np.float32)
 
     def work(start: int, stop: int) -> None:
         _updates.map_rows(x, columns, out, start, stop)
 
-    _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=4096)
+    _threads.run_chunks(work, len(x), _threads.thread_count(num_threads), least=64, most=4096)
     return out
 
 

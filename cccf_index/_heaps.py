@@ -54,12 +54,11 @@ def replace_worst(scores, ids, score, identity):
     scores[place], ids[place] = score, identity
 
 
-@allocating
-def new_heaps(nq, k, lowest):
-    """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and ids."""
-    scores, ids = np.full((nq, k), lowest), np.empty((nq, k), np.int64)
+@entry
+def clear(scores, ids, lowest):
+    """Empty the heaps: `lowest` is below any score."""
+    scores[:] = lowest
     ids[:] = EMPTY_ID
-    return scores, ids
 
 
 # O(k log k) for each query: taking out the worst entry again and again leaves the best first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,10 +63,10 @@ class SearchParametersCCCF:
 
 
 DEFAULT = SearchParametersCCCF()
+NOTHING = np.zeros(2, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What the keywords of a search come to."""
 
     parts: tuple[Part, ...]
@@ -83,27 +83,24 @@ class Options:
             raise TypeError(
                 f"`params` must be SearchParametersCCCF or faiss.SearchParameters, got {type(params).__name__}."
             )
-        parts = restrict(restrict(state.parts, params.sel, "params.sel", nq), allow, "allow", nq)
+        parts = state.parts
+        if params.sel is not None or allow is not None:
+            parts = restrict(restrict(parts, params.sel, "params.sel", nq), allow, "allow", nq)
         return cls(
-            parts=parts,
-            exclude=None if exclude is None else _check.pairs(exclude, "exclude", nq),
-            nq=nq,
-            n_threads=_threads.thread_count(getattr(params, "num_threads", 0)),
-            effort=_scan.Effort(
+            parts,
+            None if exclude is None else _check.pairs(exclude, "exclude", nq),
+            nq,
+            _threads.thread_count(getattr(params, "num_threads", 0)),
+            _scan.Effort(
                 bool(getattr(params, "prune", True)),
                 getattr(params, "max_items", None),
                 getattr(params, "shortlist", None),
             ),
         )
 
-    @staticmethod
-    def coded_queries(params: Any) -> bool:
-        """Whether vectors are to be encoded before the search."""
-        return bool(getattr(params, "coded", False))
-
     def excluded(self, rows: NDArray[np.int64]) -> _scan.Pairs:
         """Return the excluded ids of the queries in `rows`."""
         if self.exclude is None:
-            return np.zeros(len(rows) + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
+            return (NOTHING if len(rows) == 1 else np.zeros(len(rows) + 1, dtype=np.int64)), NOTHING[:0]
         chosen = self.exclude if len(rows) == self.nq else self.exclude[rows]
         return chosen.indptr.astype(np.int64), chosen.indices.astype(np.int64)

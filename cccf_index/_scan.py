@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,18 @@ from cccf_index._lanes import BLOCK
 from cccf_index._store import NO_BITS, Part
 from cccf_index._tables import Coded, Filters, Real
 from cccf_index.codes import MAX_SCALE, MAX_WEIGHT, CompositionalCodes, round_weights
+from cccf_index.segment import Segment
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # row starts and ascending ids: excluded items
 
 FLOAT_SLACK = 1e-5  # 131 roundings of float32, at the most, in a score of 64 components of 512 bits
 INTEGER_SLACK = 1e-15  # integers beyond 53 bits become float64 in bounds
+TYPES = {"i": np.int64, "f": np.float32}  # of exact scores
 BELOW_ALL = {"i": np.int64(-(2**63)), "f": np.float32(-np.inf)}
 PLANES = 6  # bits of a value of a real-valued query in its sketch
 
 
-@dataclass(frozen=True)
-class Effort:
+class Effort(NamedTuple):
     """How much of the items a search looks at."""
 
     prune: bool = True
@@ -48,16 +49,25 @@ class Queries(Protocol):
     """A batch of queries of one kind."""
 
     @property
+    def kind(self) -> str:
+        """Of scores: "i" or "f"."""
+
+    @property
     def divisors(self) -> NDArray[np.float64]:
         """What the scores of each query (nq,) are divided by for the user."""
 
     def __len__(self) -> int: ...
 
-    def batch(self, rows: slice) -> Any:
+    def batch(self, rows: slice, segment: Segment) -> Any:
         """Return the queries in `rows` as the kernels take them."""
 
+    def search(
+        self, handle: int, filters: Filters, batch: Any, budget: int, exact: bool, scores: Any, ids: Any
+    ) -> None:
+        """Offer a segment's items to the heaps, see `kernels.search`."""
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(eq=False)
 class CodedQueries:
     """Queries that are codes: scored by xor, popcount and weights, in integers or (EXACT) in float32."""
 
@@ -77,11 +87,13 @@ class CodedQueries:
         can be multiplied by. `rows` are the places of the codes in what the user passed.
         """
         weights = np.empty(codes.weights.shape, dtype=np.int64)
-        scales, bias_scales = np.empty(len(codes)), np.ones(len(codes), dtype=np.int64)
+        scales, divisors = np.empty((2, len(codes)))
+        bias_scales = np.empty(len(codes), dtype=np.int64)
         most = min(2**16 - 1, (2**31 - 1) // (255 * codes.d))
         largest, lost = _sketches.round_queries(
-            codes.weights, float(scale or 0), most, float(MAX_SCALE), with_bias, weights, scales, bias_scales
-        )
+            codes.weights, float(scale or 0), most, float(MAX_SCALE), with_bias, item_scale, weights, scales,
+            bias_scales, divisors,
+        )  # fmt: skip
         if largest > MAX_WEIGHT:
             round_weights(codes.weights, scales[:, None], "x", rows)  # says where
         if lost:
@@ -90,7 +102,7 @@ class CodedQueries:
                 "Use a larger scale, or None.",
                 stacklevel=5,
             )
-        return cls(_contiguous(codes.bits), weights, scales * item_scale, bias_scales, codes.n_bits)
+        return cls(_contiguous(codes.bits), weights, divisors, bias_scales, codes.n_bits)
 
     @classmethod
     def floating(cls, codes: CompositionalCodes) -> CodedQueries:
@@ -101,13 +113,26 @@ class CodedQueries:
     def __len__(self) -> int:
         return len(self.words)
 
-    def batch(self, rows: slice) -> Coded:
+    @property
+    def kind(self) -> str:
+        return self.weights.dtype.kind
+
+    def batch(self, rows: slice, segment: Segment) -> Coded:
         slack = FLOAT_SLACK if self.weights.dtype.kind == "f" else INTEGER_SLACK
-        weights = self.weights[rows]
-        return Coded(self.words[rows], weights, self.bias_scales[rows], weights, self.n_bits, 1, slack)
+        words, weights, bias_scales = self.words, self.weights, self.bias_scales
+        if rows.stop - rows.start < len(words):
+            words, weights, bias_scales = words[rows], weights[rows], bias_scales[rows]
+        return Coded(words, weights, bias_scales, segment.weight_type, self.n_bits, 1, slack)
+
+    @staticmethod
+    def search(handle: int, filters: Filters, batch: Coded, budget: int, exact: bool, scores: Any, ids: Any) -> None:
+        words, weights, bias_scales, items, n_bits, _, slack = batch
+        kernels.search_codes(
+            handle, *filters, words, weights, bias_scales, items, n_bits, slack, budget, exact, scores, ids
+        )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class VectorQueries:
     """Real-valued queries: each nibble of a code looks up its share of the inner product, in float32."""
 
@@ -116,25 +141,25 @@ class VectorQueries:
     n_bits: int
     words: NDArray[Any]  # (0, G, W), of the items' type
 
+    kind = "f"
+
     def __len__(self) -> int:
         return len(self.vectors)
 
     @cached_property
-    def nearest(self) -> CompositionalCodes:
+    def nearest(self) -> CodedQueries:
         """The codes that are nearest to the queries."""
         values = self.vectors.reshape(len(self), self.words.shape[1], self.n_bits)
-        return CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2))
+        return CodedQueries.floating(CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2)))
 
-    def drafts(self, rows: slice) -> Coded:
-        """Return the nearest codes of the queries in `rows`."""
-        codes = self.nearest[rows]
-        ones = np.ones(len(codes), dtype=np.float32)
-        return Coded(_contiguous(codes.bits), codes.weights, ones, codes.weights, self.n_bits, 1, FLOAT_SLACK)
-
-    def batch(self, rows: slice) -> Real:
+    def batch(self, rows: slice, segment: Segment) -> Real:
         vectors = self.vectors[rows]
         ones = np.ones(len(vectors), dtype=np.float32)
-        return Real(self.words, vectors, ones, vectors, self.n_bits, PLANES, FLOAT_SLACK)
+        return Real(self.words, vectors, ones, segment.weight_type, self.n_bits, PLANES, FLOAT_SLACK)
+
+    @staticmethod
+    def search(handle: int, filters: Filters, batch: Real, budget: int, exact: bool, scores: Any, ids: Any) -> None:
+        kernels.search_vectors(handle, *filters, *batch, budget, exact, scores, ids)
 
 
 def _contiguous(words: NDArray[Any]) -> NDArray[Any]:
@@ -162,23 +187,26 @@ def top_k(
     k = min(D.shape[1], total)
     real = queries if effort.shortlist and isinstance(queries, VectorQueries) else None
 
+    def heaps(nq: int, k: int, kind: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        scores, ids = np.empty((nq, k), dtype=TYPES[kind]), np.empty((nq, k), dtype=np.int64)
+        _heaps.clear(scores, ids, BELOW_ALL[kind])
+        return scores, ids
+
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
-        batch = queries.batch(rows)
-        scores, ids = _heaps.new_heaps(stop - start, k, BELOW_ALL[batch.values.dtype.kind])
+        scores, ids = heaps(stop - start, k, queries.kind)
         for part in parts:
-            handle, filters, items = part.segment.handle, _filters(part, exclude, rows), part.segment.tables.weights[:0]
-            batch, blocks = batch._replace(items=items), effort.blocks(part, total)
+            segment, filters, blocks = part.segment, _filters(part, exclude, rows), effort.blocks(part, total)
+            batch = queries.batch(rows, segment)
             if real is not None and effort.shortlist:
-                drafts = real.drafts(rows)._replace(items=items)
-                n = min(effort.shortlist * k, len(part))
-                likely, chosen = _heaps.new_heaps(stop - start, n, BELOW_ALL["f"])
-                kernels.search(part.segment.row_handle, filters, drafts, blocks, effort.exact, likely, chosen)
-                kernels.rank(handle, batch, chosen, scores, ids)
+                likely, chosen = heaps(stop - start, min(effort.shortlist * k, len(part)), "f")
+                drafts = real.nearest.batch(rows, segment)
+                CodedQueries.search(segment.row_handle, filters, drafts, blocks, effort.exact, likely, chosen)
+                kernels.rank(segment.handle, batch, chosen, scores, ids)
             elif effort.prune:
-                kernels.search(handle, filters, batch, blocks, effort.exact, scores, ids)
+                queries.search(segment.handle, filters, batch, blocks, effort.exact, scores, ids)
             else:
-                kernels.search_all(handle, filters, batch, scores, ids)
+                kernels.search_all(segment.handle, filters, batch, scores, ids)
         _heaps.finish(scores, ids, queries.divisors[rows], D[rows], I[rows])
 
     _threads.run_chunks(work, len(queries), n_threads)
@@ -203,9 +231,8 @@ def _in_range(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     excluded = exclude[1][exclude[0][query] : exclude[0][query + 1]]
     scores, distances, ids = [], [], []
-    batch = queries.batch(slice(query, query + 1))
     for part in parts:
-        batch = batch._replace(items=part.segment.tables.weights[:0])
+        batch = queries.batch(slice(query, query + 1), part.segment)
         score = np.empty(len(part.segment), dtype=batch.values.dtype)
         kernels.score_all(part.segment.handle, batch, 0, score)
         distance = (score / queries.divisors[query]).astype(np.float32)

@@ -8,10 +8,11 @@ from cccf_index._lanes import array_at, at
 
 # O(G) for each query.
 @entry
-def round_queries(weights, scale, most, most_scale, whole, rounded, scales, bias_scales):
+def round_queries(weights, scale, most, most_scale, whole, item_scale, rounded, scales, bias_scales, divisors):
     """Fill weights times their scale, rounded; return the largest, and whether all of some query were lost.
 
     Without a `scale` the largest weight of each query becomes `most`. If biases are multiplied too, scales are `whole`.
+    Scores are to be divided by the product with `item_scale`.
     """
     largest, any_lost = 0.0, False
     for q in range(weights.shape[0]):
@@ -19,9 +20,11 @@ def round_queries(weights, scale, most, most_scale, whole, rounded, scales, bias
         for k in range(weights.shape[1]):
             peak = max(peak, np.float64(weights[q, k]))
         scales[q] = scale if scale > 0 else most / peak if peak > 0 else 1.0
+        bias_scales[q] = 1
         if whole:
             scales[q] = scale if scale > 0 else np.floor(min(max(scales[q], 1.0), most_scale))
             bias_scales[q] = np.int64(scales[q])
+        divisors[q] = scales[q] * item_scale
         top = np.rint(peak * scales[q])
         for k in range(weights.shape[1]):
             rounded[q, k] = np.int64(np.rint(weights[q, k] * scales[q])) if top < 2.0**62 else 0

@@ -6,6 +6,7 @@ A writer makes a new `State` and swaps it in; a reader keeps the one it started 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,11 @@ class State:
     def divisor(self) -> float:
         """What integer weights are divided by to get them back; 1 where they are floats, or all zero."""
         return self.scale or 1.0
+
+    @cached_property
+    def has_bias(self) -> bool:
+        """Whether any item has a bias."""
+        return any(part.segment.tables.bias.size for part in self.parts)
 
     def added(self, rows: Rows) -> State:
         """Take in a checked batch."""

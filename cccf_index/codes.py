@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,13 @@ def code_size(n_bits: int) -> int:
     """Return the bytes of one code of `n_bits`."""
     dtype, n_words = word_layout(n_bits)
     return int(dtype.itemsize * n_words)
+
+
+@lru_cache
+def no_words(n_components: int, n_bits: int) -> NDArray[Any]:
+    """Return the words (0, G, W) of no codes: their type and shape."""
+    dtype, n_words = word_layout(n_bits)
+    return np.empty((0, n_components, n_words), dtype=dtype)
 
 
 def pack(positive: NDArray[np.bool_]) -> NDArray[Any]:

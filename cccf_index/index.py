@@ -16,7 +16,7 @@ from cccf_index._items import CodedItems
 from cccf_index._parameters import Options, SearchParametersCCCF
 from cccf_index._store import State
 from cccf_index._tuning import tuned
-from cccf_index.codes import CompositionalCodes, split, word_layout
+from cccf_index.codes import CompositionalCodes, no_words, split
 from cccf_index.quantizer import CompositionalQuantizer
 
 
@@ -191,7 +191,7 @@ class IndexCCCF(CodedItems):
         """
         k = _check.integer(k, "k", 1)
         state = self._snapshot()
-        batches, nq, shift = self._batches(state, x, Options.coded_queries(params))
+        batches, nq, shift = self._batches(state, x, params)
         distances = _check.output(D, "D", (nq, k), np.float32)
         labels = _check.output(I, "I", (nq, k), np.int64)
         options = Options.of(state, nq, params, exclude, allow)
@@ -276,7 +276,7 @@ class IndexCCCF(CodedItems):
             if getattr(params, name, None) is not None:
                 raise ValueError(f"`params.{name}` must be None: `range_search` finds all items above the threshold.")
         state = self._snapshot()
-        batches, nq, shift = self._batches(state, x, Options.coded_queries(params))
+        batches, nq, shift = self._batches(state, x, params)
         options = Options.of(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
@@ -312,7 +312,7 @@ class IndexCCCF(CodedItems):
         return D, labels, vectors
 
     def _batches(
-        self, state: State, x: ArrayLike | CompositionalCodes, coded: bool
+        self, state: State, x: ArrayLike | CompositionalCodes, params: Any
     ) -> tuple[list[tuple[NDArray[np.int64], _scan.Queries]], int, NDArray[np.float32] | None]:
         """Return the queries by kind, codes or real vectors, each with their rows in `x`; and how many in all.
 
@@ -325,8 +325,8 @@ class IndexCCCF(CodedItems):
                 return self._vector_batches(state, vectors), len(vectors), None
             quantizer = self._trained(state.quantizer)
             shift = vectors @ quantizer.item_mean_
-            if not coded:
-                queries = quantizer.transform_users(vectors)
+            if not getattr(params, "coded", False):
+                queries = quantizer._queries(vectors, getattr(params, "num_threads", 0))
                 return [(np.arange(len(vectors)), self._real(state, queries))], len(vectors), shift
             x = quantizer.encode_users(vectors)
         codes, _ = self._checked(x, None)
@@ -350,16 +350,14 @@ class IndexCCCF(CodedItems):
         return batches
 
     def _real(self, state: State, vectors: NDArray[np.float32]) -> _scan.VectorQueries:
-        dtype, n_words = word_layout(self.n_bits)
-        words = np.empty((0, self.n_components, n_words), dtype=dtype)
+        words = no_words(self.n_components, self.n_bits)
         return _scan.VectorQueries(vectors, np.full(len(vectors), state.divisor), self.n_bits, words)
 
     def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> _scan.CodedQueries:
         if self.scale is None:
             return _scan.CodedQueries.floating(codes)
         scale = None if self.scale == "auto" else int(self.scale)
-        with_bias = any(part.segment.tables.bias.size for part in state.parts)
-        return _scan.CodedQueries.integer(codes, scale, state.divisor, with_bias, rows)
+        return _scan.CodedQueries.integer(codes, scale, state.divisor, state.has_bias, rows)
 
 
 def _below(threshold: np.float32, shift: NDArray[np.float32]) -> NDArray[np.float32]:

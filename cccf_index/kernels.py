@@ -12,7 +12,7 @@ from numba.extending import overload
 from cccf_index._heaps import EMPTY_ID, OPTIONS, allocating, entry, kernel, replace_worst, sift_down
 from cccf_index._lanes import BLOCK, array_at, at, lowest_bit, popcount, reaching, table
 from cccf_index._sketches import fill_sums, measure_cells, sketch_code, sketch_vector
-from cccf_index._tables import Coded, Room
+from cccf_index._tables import Coded, Filters, Real, Room
 
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
 PROBES = 24  # blocks that are scored, the likeliest first, before all others in their order
@@ -323,20 +323,42 @@ def new_room(t, batch, tile):
 
 
 # O(cells * d) for each query, and O(G) for each row of the blocks that no bound excludes.
-@allocating
-def search(handle, filters, batch, budget, exact, scores, ids):
+@kernel
+def search(t, filters, batch, budget, exact, s, scores, ids):
     """Offer a segment's items to the heaps (`scores`, `ids`), each (nq, k): the `budget` likeliest blocks first.
 
     If `exact`, then all others that may hold an item that is good enough.
     """
-    t, nq = table(handle), scores.shape[0]
-    s = new_room(t, batch, min(nq, TILE))
+    nq = scores.shape[0]
     for first in range(0, nq, TILE):
         n = min(TILE, nq - first)
         for i in range(n):
             probe(t, filters, batch, first + i, s, i, budget, scores[first + i], ids[first + i])
         if exact:
             sweep(t, filters, batch, first, n, s, scores, ids)
+
+
+# Arguments one by one: to unpack them from tuples would take longer than a query.
+@allocating
+def search_codes(
+    handle, blocked, exclude_starts, exclude_ids, words, values, bias_scales, items, n_bits, slack, budget, exact,
+    scores, ids,
+):  # fmt: skip
+    """Search a segment for queries that are codes; see `Filters`, `Coded` and `search`."""
+    t, filters = table(handle), Filters(blocked, exclude_starts, exclude_ids)
+    batch = Coded(words, values, bias_scales, items, n_bits, 1, slack)
+    search(t, filters, batch, budget, exact, new_room(t, batch, min(scores.shape[0], TILE)), scores, ids)
+
+
+@allocating
+def search_vectors(
+    handle, blocked, exclude_starts, exclude_ids, words, values, bias_scales, items, n_bits, n_planes, slack, budget,
+    exact, scores, ids,
+):  # fmt: skip
+    """Search a segment for real-valued queries; see `Filters`, `Real` and `search`."""
+    t, filters = table(handle), Filters(blocked, exclude_starts, exclude_ids)
+    batch = Real(words, values, bias_scales, items, n_bits, n_planes, slack)
+    search(t, filters, batch, budget, exact, new_room(t, batch, min(scores.shape[0], TILE)), scores, ids)
 
 
 @allocating

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _container
 from cccf_index._check import NotFittedError
-from cccf_index._coding import Coded, Frame, mapped
+from cccf_index._coding import Coded, Frame, mapped, times_columns
 from cccf_index._history import Iteration
 from cccf_index._learning import CHUNK, MAX_DIMENSION, Learned, Plan, Probes, Sides, learned, sample
 from cccf_index.codes import CompositionalCodes
@@ -77,6 +77,7 @@ class CompositionalQuantizer:
     item_mean_: NDArray[np.float32]
     _plan: Plan
     _learned: Learned
+    _columns: tuple[Any, NDArray[np.float32]] | None = None  # the map of queries as the kernel takes it
 
     def __init__(
         self,
@@ -205,7 +206,13 @@ class CompositionalQuantizer:
         Their inner products with the expanded codes of items are the scores less ``user @ item_mean_``.
         """
         self._check_fitted()
-        return mapped(_vectors(user_vectors, "user_vectors", self.d), self._learned.query_map)
+        return self._queries(_vectors(user_vectors, "user_vectors", self.d), 0)
+
+    def _queries(self, vectors: NDArray[np.float32], num_threads: int) -> NDArray[np.float32]:
+        """Return the real-valued queries of checked vectors."""
+        if self._columns is None or self._columns[0] is not self._learned.query_map:
+            self._columns = (self._learned.query_map, np.ascontiguousarray(self._learned.query_map.T))
+        return times_columns(vectors, self._columns[1], num_threads)
 
     def decode(self, item_codes: CompositionalCodes) -> NDArray[np.float32]:
         """Return the item vectors, float32 (n, p), that codes stand for.

@@ -9,12 +9,13 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
-from cccf_index._heaps import OPTIONS, entry, finish, new_heaps, replace_worst
+from cccf_index._heaps import OPTIONS, clear, entry, finish, kernel, replace_worst
 from cccf_index._lanes import half
 from cccf_index._parameters import SearchParametersCCCF
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
 
+BELOW_ALL = np.float32(-np.inf)
 any_order = njit(fastmath={"reassoc", "contract"}, **OPTIONS)  # of a sum: the same for every item
 
 
@@ -36,18 +37,35 @@ def inner_half(query: Any, vectors: Any, row: Any) -> Any:
     return total
 
 
+@kernel
+def row_of(identity: Any, n: Any, sorted_ids: Any, order: Any) -> Any:
+    """Return the row of an id, -1 if there is none; without `order` they are the same."""
+    if order.size == 0:
+        return identity if 0 <= identity < n else -1
+    place = np.searchsorted(sorted_ids, identity)
+    return order[place] if place < n and sorted_ids[place] == identity else -1
+
+
 # O(k' * (d + log k)) for each query.
 @entry
-def rank_rows(queries: Any, vectors: Any, bits: Any, rows: Any, found: Any, scores: Any, ids: Any) -> None:
-    """Offer the items `found` (nq, k'), with vectors in `rows`, to the heaps; one of `vectors` and `bits` is empty."""
-    for q in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            row, identity = rows[q, j], found[q, j]
+def rank_rows(
+    queries: Any, vectors: Any, bits: Any, sorted_ids: Any, order: Any, found: Any, scores: Any, ids: Any
+) -> Any:
+    """Offer the items `found` (nq, k') to the heaps; return one without a vector, or -1.
+
+    One of `vectors`, float32, and `bits`, those of float16, is empty.
+    """
+    n, missing = max(len(vectors), len(bits)), -1
+    for q in range(found.shape[0]):
+        for identity in found[q]:
+            row = row_of(identity, n, sorted_ids, order)
             if row < 0:
+                missing = identity if identity != -1 else missing
                 continue
-            score = inner_half(queries[q], bits, row) if bits.size else inner(queries[q], vectors, row)
+            score = inner_half(queries[q], bits, row) if len(bits) else inner(queries[q], vectors, row)
             if score > scores[q, 0] or (score == scores[q, 0] and identity < ids[q, 0]):
                 replace_worst(scores[q], ids[q], score, identity)
+    return missing
 
 
 class IndexRefineCCCF:
@@ -93,17 +111,21 @@ class IndexRefineCCCF:
             )
         self.base_index = index
         self._vectors = np.ascontiguousarray(vectors)
-        self._order: NDArray[np.int64] | None = None
-        self._ids = np.arange(len(vectors))
+        halves = vectors.dtype == np.float16
+        self._floats = np.empty((0, 1), dtype=np.float32) if halves else self._vectors
+        self._bits = self._vectors.view(np.uint16) if halves else np.empty((0, 1), dtype=np.uint16)
+        self._order, self._sorted = np.empty((2, 0), dtype=np.int64)
         if ids is not None:
-            self._ids = _check.unique(_check.ids(ids, "ids", len(vectors)), "ids")
-            self._order = np.argsort(self._ids)
+            keys = _check.unique(_check.ids(ids, "ids", len(vectors)), "ids")
+            self._order = np.argsort(keys)
+            self._sorted = keys[self._order]
         self.k_factor = k_factor
-        missing = self._rows(index.ids) < 0
-        if missing.any():
+        known = self._sorted if ids is not None else np.arange(len(vectors))
+        missing = np.setdiff1d(index.ids, known)
+        if len(missing):
             raise ValueError(
-                f"`item_vectors` must hold a vector for each item of the index, but there is none for id "
-                f"{index.ids[missing][0]}. Pass `ids`."
+                "`item_vectors` must hold a vector for each item of the index, but there is none for id "
+                f"{missing[0]}. Pass `ids`."
             )
 
     @property
@@ -173,29 +195,17 @@ class IndexRefineCCCF:
         found = self.base_index.search(
             queries if codes is None else codes, n, params=params, exclude=exclude, allow=allow
         )[1]
-        rows = self._rows(found)
-        missing = (rows < 0) & (found != -1)
-        if missing.any():
-            raise ValueError(
-                f"The index holds id {found[missing][0]}, which has no vector. Make the refined index anew."
-            )
-        vectors, bits = self._vectors, self._vectors[:0].view(np.uint16)
-        if self._vectors.dtype == np.float16:
-            vectors, bits = self._vectors[:0].astype(np.float32), self._vectors.view(np.uint16)
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            scores, ids = new_heaps(stop - start, k, np.float32(-np.inf))
-            rank_rows(queries[part], vectors, bits, rows[part], found[part], scores, ids)
+            scores, ids = np.empty((stop - start, k), dtype=np.float32), np.empty((stop - start, k), dtype=np.int64)
+            clear(scores, ids, BELOW_ALL)
+            missing = rank_rows(
+                queries[part], self._floats, self._bits, self._sorted, self._order, found[part], scores, ids
+            )
+            if missing != -1:
+                raise ValueError(f"The index holds id {missing}, which has no vector. Make the refined index anew.")
             finish(scores, ids, np.ones(stop - start), distances[part], labels[part])
 
         _threads.run_chunks(work, len(queries), _threads.thread_count(getattr(params, "num_threads", 0)))
         return distances, labels
-
-    def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of the vector of each id, -1 where there is none."""
-        if self._order is None:
-            return np.where((ids >= 0) & (ids < len(self._vectors)), ids, -1)
-        place = np.minimum(np.searchsorted(self._ids, ids, sorter=self._order), len(self._ids) - 1)
-        row = self._order[place]
-        return np.where(self._ids[row] == ids, row, -1)

@@ -184,6 +184,10 @@ class Segment:
         return cls(n_bits, shards, tables)
 
     def __len__(self) -> int:
+        return self._length
+
+    @cached_property
+    def _length(self) -> int:
         return int(self.tables.starts[-1])
 
     @property
@@ -209,6 +213,11 @@ class Segment:
     def row_handle(self) -> int:
         """The same for a search that finds rows instead of ids."""
         return int(self._handles[1].ctypes.data)
+
+    @cached_property
+    def weight_type(self) -> NDArray[Any]:
+        """An empty array of the type of weights."""
+        return self.tables.weights[:0]
 
     @cached_property
     def order(self) -> NDArray[Any]:

@@ -22,7 +22,7 @@ def clustered_codes(rng, n, n_components=4, n_bits=8, n_themes=12, density=1.0):
     themes = rng.random((n_themes, n_components, n_bits)) < 0.5
     theme = rng.integers(0, n_themes, n)
     signs = themes[theme] ^ (rng.random((n, n_components, n_bits)) < 0.15)
-    weights = rng.lognormal(0, 0.7, (n, 1)) * rng.uniform(0.5, 1, (n, n_components))
+    weights = np.minimum(rng.lognormal(-0.5, 0.7, (n, 1)), 2.5) * rng.uniform(0.5, 1, (n, n_components))
     weights *= rng.random((n, n_components)) < density
     return CompositionalCodes.from_signs(signs, weights)
 
@@ -84,6 +84,15 @@ def test_pruning_changes_no_result(case, k, threads, excluding, real):
         exclude = sparse.random(20, 3 * len(codes), density=0.05, random_state=0, format="csr")
     pruned = index.search(x, k, params=SearchParametersCCCF(num_threads=threads), exclude=exclude)
     assert_same(pruned, index.search(x, k, params=ALL, exclude=exclude))
+
+
+@pytest.mark.parametrize("scale", [100, "auto", 10_000, None])
+@pytest.mark.parametrize("shape", [(4, 8), (2, 32), (2, 64)])
+def test_every_width_of_words_and_weights_is_pruned_alike(shape, scale):
+    rng = np.random.default_rng(1)
+    codes = clustered_codes(rng, 4500, *shape)
+    index = filled_index(codes, scale=scale)
+    assert_same(index.search(codes[:30], 10), index.search(codes[:30], 10, params=ALL))
 
 
 def test_a_clustered_segment_equals_the_reference():

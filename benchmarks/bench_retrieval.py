@@ -1,0 +1,267 @@
+"""Who finds the first ten items fastest: exactly, nearly, one query at a time, in how many bytes?
+
+    python benchmarks/bench_retrieval.py --data DIR --save
+
+Factors and codes are made once and kept in `--cache`. Each method is asked for the first ten items of the same users, in
+a batch and one at a time, on one thread, the batch on two as well; the best of several runs counts, after one that does
+not. What a method returned is judged by the factors' own scores of it, whatever scores it says: recall is the share of
+items that score no less than the factors' tenth. NDCG@10 is that of held-out items, without those of the training part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import faiss
+import numpy as np
+from catalogues import Catalogue, Store
+from common import best_seconds, print_machine, save
+from numpy.typing import NDArray
+from peers import GRAPH_LIMIT, GRAPHS, NAMES, PEERS, Found, Method, binary
+
+from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
+from cccf_index.evaluation import catalogue_ndcg
+
+K = 10
+QUERIES = 2048
+SINGLES = 100
+DEPTH = 1000  # items that are asked for, so that enough are left without those of the training part
+CATALOGUES = ("gowalla", "ciao", "amazon-dfm", "146469", "1000000")
+SIZES = ("100000", "1000000", "10000000")
+EXPLICIT = ("amazon-dfm",)
+RECALL = 0.99
+
+
+def ours(store: Store, one: Catalogue, rows: NDArray[np.int64], active: int) -> Iterator[Method]:
+    """Yield our own index in all its forms."""
+    items = store.items(one.name, active)
+    codes, _ = store.users(one.name, active)
+    codes, vectors = codes[rows], one.users[rows]
+    quantizer = store.quantizer(one.source, active)
+    label = "CCCF 8x16" + ("" if active == 8 else f", {active} of 8 active")
+
+    def method(kind: str, index: Any, queries: Any, params: Any = None, **others: Any) -> Method:
+        def search(some: Any, k: int, threads: int) -> Found:
+            chosen = SearchParametersCCCF(num_threads=threads) if params is None else params
+            chosen.num_threads = threads
+            return index.search(queries[some], k, params=chosen, **others.get("arguments", {}))[1]
+
+        exact = params is None and not others.get("refined", False)
+        size = index.nbytes / index.ntotal
+        return Method(f"{label}, {kind}", others.get("family", label), size, search, exact, exact)
+
+    index = IndexCCCF(8, 16, "auto", quantizer=quantizer)
+    index.add(items)
+    yield method("coded queries", index, codes, family=f"{label}, coded")
+    floats = IndexCCCF(8, 16, None)
+    floats.add(items)
+    yield method("coded queries, float weights (EXACT)", floats, codes, family=f"{label}, EXACT")
+    tuned = index.tune(codes, K, RECALL)
+    yield method(f"coded queries, max_items={tuned.max_items}", index, codes, tuned, family=f"{label}, coded")
+    yield method("real-valued queries", index, vectors, family=f"{label}, real-valued")
+    tuned = index.tune(vectors, K, RECALL)
+    yield method(
+        f"real-valued queries, max_items={tuned.max_items}", index, vectors, tuned, family=f"{label}, real-valued"
+    )
+    if active == 8:
+        for share in (2, 4):
+            params = SearchParametersCCCF(shortlist=share)
+            yield method(
+                f"real-valued queries, shortlist={share}", index, vectors, params, family=f"{label}, shortlist"
+            )
+    for k_factor in (1.5, 2, 4, 8):
+        refined = IndexRefineCCCF(index, one.items, k_factor=k_factor)
+        kind = f"real-valued queries, refine, k_factor={k_factor:g}"
+        yield method(kind, refined, vectors, refined=True, family=f"{label}, refine")
+
+
+def binary_codes(store: Store, one: Catalogue, rows: NDArray[np.int64]) -> Method:
+    """Return DCF's codes of 128 bits in an IndexBinaryFlat, or those of a quantizer where there are no ratings."""
+    users, items = store.binary(one)
+    name = f"IndexBinaryFlat(128), {'DCF' if one.has_ratings else 'signs of a quantizer'}"
+    return binary(packed(items), packed(users[rows]), name)
+
+
+def packed(codes: CompositionalCodes) -> NDArray[np.uint8]:
+    """Return codes of one component as bytes."""
+    return np.ascontiguousarray(codes.bits[:, 0]).view(np.uint8)
+
+
+def judged(found: Found, one: Catalogue, rows: NDArray[np.int64], tenth: NDArray[np.float32]) -> float:
+    """Return the recall of the factors' first ten, by scores that are computed here from the ids."""
+    assert all(len(set(ids[ids >= 0])) == (ids >= 0).sum() for ids in found.tolist() and found)
+    scores = np.einsum("qd,qkd->qk", one.users[rows], one.items[np.maximum(found, 0)])
+    scores[found < 0] = -np.inf
+    return float(np.greater_equal(scores, tenth[:, None] - 1e-5 * np.abs(tenth[:, None])).mean())
+
+
+def ndcg(method: Method, one: Catalogue, rows: NDArray[np.int64]) -> float:
+    """Return NDCG@10 of held-out items."""
+    assert one.train is not None
+    found = method.search(slice(None), min(DEPTH, len(one.items)), 2)
+    unseen = np.full((len(found), K), -1, dtype=np.int64)
+    seen = one.train[rows]
+    for row, items in enumerate(found):
+        kept = items[~np.isin(items, seen.indices[seen.indptr[row] : seen.indptr[row + 1]])][:K]
+        unseen[row, : len(kept)] = kept
+    return catalogue_ndcg(unseen, one.test[rows], threshold=4.0 if one.name in EXPLICIT else 0.0)
+
+
+def timed(method: Method, nq: int) -> dict[str, float]:
+    """Return microseconds of a query."""
+    everything = slice(None)
+    singles = [slice(row, row + 1) for row in range(min(SINGLES, nq))]
+
+    def one_by_one() -> None:
+        for row in singles:
+            method.search(row, K, 1)
+
+    return {
+        "batch, us": best_seconds(lambda: method.search(everything, K, 1), 5) / nq * 1e6,
+        "one query, us": best_seconds(one_by_one, 5) / len(singles) * 1e6,
+        "batch on two threads, us": best_seconds(lambda: method.search(everything, K, 2), 5) / nq * 1e6,
+    }
+
+
+def race(store: Store, name: str, methods: list[str] | None) -> dict[str, Any]:
+    """Measure all methods on one catalogue."""
+    one = store.catalogue(name)
+    rng = np.random.default_rng(0)
+    allowed = np.flatnonzero(np.diff(one.test.indptr)) if one.test is not None else np.arange(len(one.users))
+    rows = np.sort(rng.choice(allowed, min(QUERIES, len(allowed)), replace=False))
+    queries = np.ascontiguousarray(one.users[rows])
+    exact = faiss.IndexFlatIP(queries.shape[1])
+    exact.add(one.items)
+    tenth = exact.search(queries, K)[0][:, -1]
+    del exact
+    print(f"\n{name}: {len(one.items):,} items, {len(queries):,} queries", flush=True)
+    print("| | bytes | recall | NDCG@10 | batch, us | faster | one query, us | faster | two threads |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    results: dict[str, Any] = {}
+
+    def entries() -> Iterator[Method]:
+        for peer in PEERS:
+            if peer in GRAPHS and len(one.items) > GRAPH_LIMIT:
+                print(f"{NAMES[peer]} is left out above {GRAPH_LIMIT:,} items", file=sys.stderr)
+                continue
+            try:
+                yield from peer(one.items, queries)
+            except ImportError as error:
+                print(f"{peer.__name__} is left out: {error}", file=sys.stderr)
+        yield binary_codes(store, one, rows)
+        for active in (8, 4):
+            yield from ours(store, one, rows, active)
+
+    for method in entries():
+        if methods and not any(part in method.name for part in methods):
+            continue
+        figures: dict[str, Any] = {"family": method.family, "bytes an item": method.bytes}
+        figures["recall of the factors' first ten"] = judged(method.search(slice(None), K, 2), one, rows, tenth)
+        if one.has_test and (method.exact or method.quantizes):
+            figures["NDCG@10"] = ndcg(method, one, rows)
+        figures.update(timed(method, len(queries)))
+        results[method.name] = figures
+        reference = results.get("IndexFlatIP", figures)
+        for kind in ("batch", "one query"):
+            figures[f"{kind}, IndexFlatIP / this"] = reference[f"{kind}, us"] / figures[f"{kind}, us"]
+        figures["two threads, faster"] = figures["batch, us"] / figures["batch on two threads, us"]
+        print(line(method.name, figures), flush=True)
+    return results
+
+
+def line(name: str, f: dict[str, Any]) -> str:
+    """Return one line of the table."""
+    quality = f"{f['NDCG@10']:.4f}" if "NDCG@10" in f else ""
+    return (
+        f"| {name} | {f['bytes an item']:.0f} | {f['recall of the factors' + chr(39) + ' first ten']:.3f} | {quality} "
+        f"| {f['batch, us']:.1f} | {f['batch, IndexFlatIP / this']:.1f}x | {f['one query, us']:.0f} "
+        f"| {f['one query, IndexFlatIP / this']:.1f}x | {f['two threads, faster']:.2f}x |"
+    )
+
+
+def growth(store: Store) -> dict[str, Any]:
+    """Time catalogues of growing size; the exponent e of ``time ~ items^e`` between two of them."""
+    results: dict[str, Any] = {}
+    rows = np.random.default_rng(0).choice(len(store.catalogue("gowalla").users), 512, replace=False)
+    for name in SIZES:
+        codes, vectors = store.users(name, 8)
+        index = IndexCCCF(8, 16, "auto")
+        begin = time.perf_counter()
+        index.add(store.items(name, 8))
+        figures = {"build, s": (index.nbytes, time.perf_counter() - begin)[1]}
+        params = SearchParametersCCCF(num_threads=1)
+        tuned = index.tune(codes[rows], K, RECALL, params=params)
+        for kind, queries, how in (
+            ("coded", codes[rows], params),
+            (f"coded, recall {RECALL}", codes[rows], tuned),
+            ("real-valued", vectors[rows], params),
+        ):
+            figures[f"{kind}, us"] = seconds_of(lambda q=queries, h=how: index.search(q, K, params=h)) / len(rows) * 1e6  # type: ignore[misc]
+        results[f"{int(name):,} items"] = figures
+        print(name, {key: round(value, 2) for key, value in figures.items()}, flush=True)
+    names = list(results)
+    for small, large in zip(names, names[1:], strict=False):
+        results[f"exponent, {small} to {large}"] = {
+            key.removesuffix(", us"): float(np.log10(results[large][key] / results[small][key]))
+            for key in results[small]
+            if key.endswith("us") and key in results[large]
+        }
+        print(f"exponent, {small} to {large}", results[f"exponent, {small} to {large}"])
+    return results
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    return best_seconds(work, 5)
+
+
+def all_users(store: Store, name: str = "amazon-dfm") -> dict[str, Any]:
+    """Time the first ten items of all users, as the paper's table 2 does."""
+    one = store.catalogue(name)
+    users, items = store.binary(one)
+    codes, _ = store.users(name, 8)
+    flat, index = faiss.IndexFlatIP(one.items.shape[1]), IndexCCCF(8, 16, "auto", quantizer=store.quantizer(name, 8))
+    flat.add(one.items)
+    index.add(store.items(name, 8))
+    hashed = binary(packed(items), packed(users), "DCF")
+    faiss.omp_set_num_threads(1)
+    seconds = {
+        "MF (IndexFlatIP), s": best_seconds(lambda: flat.search(one.users, K), 2),
+        "DCF (IndexBinaryFlat), s": best_seconds(lambda: hashed.search(slice(None), K, 1), 2),
+        "CCCF, s": best_seconds(lambda: index.search(codes, K), 3),
+        "CCCF, real-valued queries, s": best_seconds(lambda: index.search(one.users, K), 3),
+    }
+    results = {**seconds, "users": len(one.users), "items": len(one.items)}
+    results["MF / CCCF (paper: 7)"] = seconds["MF (IndexFlatIP), s"] / seconds["CCCF, s"]
+    results["DCF / CCCF (paper: 1.45)"] = seconds["DCF (IndexBinaryFlat), s"] / seconds["CCCF, s"]
+    print(f"\nall users of {name}", {key: round(value, 2) for key, value in results.items()}, flush=True)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", required=True, help="folder with gowalla.npz, ciao.npz, amazon-dfm.npz")
+    parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors and codes")
+    parser.add_argument("--catalogues", nargs="*", default=CATALOGUES, help="data sets, or numbers of sampled items")
+    parser.add_argument("--methods", nargs="*", help="only those whose name holds one of these")
+    parser.add_argument("--no-growth", action="store_true", help="leave out 10^5 to 10^7 items, and all users")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/retrieval.json and .png")
+    arguments = parser.parse_args()
+    print_machine()
+    store = Store(arguments.data, arguments.cache)
+    results: dict[str, Any] = {name: race(store, name, arguments.methods) for name in arguments.catalogues}
+    if not arguments.no_growth:
+        results["growth"] = growth(store)
+        results["all users"] = all_users(store)
+    if arguments.save:
+        save("retrieval", "python benchmarks/bench_retrieval.py --data DIR --save", results)
+        from plot_retrieval import plot
+
+        plot()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""Budgets, shortlists and refinement: what is returned is true, and more effort finds more."""
+
+import re
+
+import faiss
+import numpy as np
+import pytest
+from helpers import assert_same, filled_index
+from scipy import sparse
+from test_cells import clustered_codes
+
+from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
+
+RNG = np.random.default_rng(0)
+CODES = clustered_codes(RNG, 6000, 4, 16)
+USERS = clustered_codes(RNG, 200, 4, 16)
+VECTORS = USERS.to_vectors() * RNG.uniform(0.5, 1.5, (200, 64)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def index():
+    return filled_index(CODES, scale="auto")
+
+
+def share(found, exact):
+    return np.mean(found >= exact[:, -1:])
+
+
+@pytest.mark.parametrize("queries", [USERS, VECTORS], ids=["coded", "real"])
+def test_a_larger_budget_finds_more_and_all_scores_are_true(index, queries):
+    exact = index.search(queries, 10)
+    true = index.reconstruct_n()
+    shares = []
+    for budget in (64, 640, 2000, 6000):
+        D, I = index.search(queries, 10, params=SearchParametersCCCF(max_items=budget))
+        shares.append(share(D, exact[0]))
+        vectors = queries if isinstance(queries, np.ndarray) else queries.to_vectors()
+        np.testing.assert_allclose(D, np.einsum("qd,qkd->qk", vectors, true[I]), rtol=2e-3, atol=1e-3)
+    assert shares == sorted(shares)
+    assert shares[0] < 0.9 < shares[1] + 0.5
+    assert shares[-1] == 1.0
+    assert_same((D, I), exact)
+
+
+def test_a_budget_is_shared_by_the_segments_and_respects_filters(index):
+    parts = IndexCCCF(4, 16, "auto")
+    for start in range(0, 6000, 1500):
+        parts.add(CODES[start : start + 1500])
+        parts.ids  # noqa: B018  closes the segment
+    params = SearchParametersCCCF(max_items=1000)
+    exclude = sparse.csr_matrix((np.ones(200), index.search(USERS, 1)[1].ravel(), np.arange(201)), shape=(200, 6000))
+    for one in (index, parts):
+        D, I = one.search(USERS, 10, params=params, exclude=exclude)
+        assert not (exclude.indices[:, None] == I).any()
+        assert share(D, one.search(USERS, 10, exclude=exclude)[0]) > 0.5
+        allowed = one.search(USERS, 10, params=SearchParametersCCCF(max_items=1000, sel=np.arange(3000)))[1]
+        assert allowed.max() < 3000
+
+
+def test_one_block_is_the_least_that_is_looked_at(index):
+    D, I = index.search(USERS, 100, params=SearchParametersCCCF(max_items=1))
+    found = (I >= 0).sum(axis=1)
+    assert (found <= 64).all()
+    assert found.min() > 0
+    assert (D[I == -1] == np.finfo(np.float32).min).all()
+
+
+@pytest.mark.parametrize("queries", [USERS, VECTORS], ids=["coded", "real"])
+@pytest.mark.parametrize("recall", [0.5, 0.9, 0.99, 1.0])
+def test_tuning_reaches_the_wanted_recall(index, queries, recall):
+    params = index.tune(queries, 10, recall)
+    D, _ = index.search(queries, 10, params=params)
+    assert share(D, index.search(queries, 10)[0]) >= recall
+    assert params.max_items is None or params.max_items < 6000 * 1.1
+
+
+def test_tuning_keeps_the_other_parameters_and_asks_for_no_more_than_needed(index):
+    params = index.tune(USERS, 10, 0.9, params=SearchParametersCCCF(num_threads=2, sel=np.arange(5000)))
+    assert params.num_threads == 2
+    assert len(params.sel) == 5000
+    assert index.tune(USERS, 10, 0.5).max_items < index.tune(USERS, 10, 0.999).max_items
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"recall": 1.5}, "`recall` must be at most 1"),
+        ({"recall": -0.1}, "`recall` must be a finite number >= 0"),
+        ({"params": SearchParametersCCCF(prune=False)}, "that prune"),
+        ({"params": faiss.SearchParameters()}, "SearchParametersCCCF that prune"),
+        ({"k": 0}, "`k` must be an integer >= 1"),
+    ],
+)
+def test_bad_tuning_is_explained(index, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        index.tune(**{"x": USERS, "k": 10, **arguments})
+
+
+def test_an_empty_index_cannot_be_tuned():
+    with pytest.raises(ValueError, match="without items cannot be tuned"):
+        IndexCCCF(4, 16).tune(USERS, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_items": 0}, ValueError, "`max_items` must be an integer >= 1, or None, got 0"),
+        ({"max_items": 0.5}, TypeError, "`max_items` must be an integer >= 1, or None"),
+        ({"shortlist": 0}, ValueError, "`shortlist` must be an integer >= 1, or None, got 0"),
+        ({"prune": False, "max_items": 100}, ValueError, "`prune` must be True with `max_items`"),
+        ({"coded": True, "shortlist": 3}, ValueError, "`shortlist` must be None with `coded`"),
+    ],
+)
+def test_bad_parameters_are_explained(arguments, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        SearchParametersCCCF(**arguments)
+
+
+@pytest.mark.parametrize("name", ["max_items", "shortlist"])
+def test_a_range_search_refuses_to_be_approximate(index, name):
+    with pytest.raises(ValueError, match=f"`params.{name}` must be None"):
+        index.range_search(USERS, 1.0, params=SearchParametersCCCF(**{name: 5}))
+
+
+def test_a_longer_shortlist_finds_more_and_its_scores_are_those_of_the_exact_search(index):
+    exact_D, exact_I = index.search(VECTORS, 10)
+    shares = []
+    for length in (1, 3, 600):
+        D, I = index.search(VECTORS, 10, params=SearchParametersCCCF(shortlist=length))
+        shares.append(share(D, exact_D))
+        for row in range(len(I)):
+            score = dict(zip(exact_I[row].tolist(), exact_D[row].tolist(), strict=True))
+            assert all(score.get(i, d) == d for i, d in zip(I[row].tolist(), D[row].tolist(), strict=True))
+    assert shares == sorted(shares)
+    assert 0.3 < shares[0] < 1
+    assert_same((D, I), (exact_D, exact_I))
+
+
+def test_a_shortlist_leaves_coded_queries_alone_and_respects_exclusions(index):
+    params = SearchParametersCCCF(shortlist=2)
+    assert_same(index.search(USERS, 10, params=params), index.search(USERS, 10))
+    best = index.search(VECTORS, 1)[1].ravel()
+    exclude = sparse.csr_matrix((np.ones(200), best, np.arange(201)), shape=(200, 6000))
+    assert not (index.search(VECTORS, 10, params=params, exclude=exclude)[1] == best[:, None]).any()
+
+
+ITEMS = RNG.standard_normal((3000, 24)).astype(np.float32)
+QUERIES = RNG.standard_normal((60, 24)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return IndexCCCF.from_embeddings(ITEMS, QUERIES, 4, 8, verbose=False)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_refinement_ranks_by_the_vectors_themselves(embedded, dtype):
+    vectors = ITEMS.astype(dtype)
+    refined = IndexRefineCCCF(embedded, vectors, k_factor=20)
+    D, I = refined.search(QUERIES, 10)
+    exact = faiss.IndexFlatIP(24)
+    exact.add(vectors.astype(np.float32))
+    wanted = exact.search(QUERIES, 10)
+    assert share(D, wanted[0] - 1e-4) > 0.95
+    np.testing.assert_allclose(D, np.einsum("qd,qkd->qk", QUERIES, vectors[I].astype(np.float32)), rtol=1e-4, atol=1e-4)
+    assert (np.diff(D, axis=1) <= 0).all()
+    everything = IndexRefineCCCF(embedded, vectors, k_factor=300)
+    np.testing.assert_array_equal(everything.search(QUERIES, 10)[1], wanted[1])
+
+
+def test_refinement_finds_more_with_a_larger_factor_and_one_query_equals_a_batch(embedded):
+    refined = IndexRefineCCCF(embedded, ITEMS, k_factor=1)
+    exact = faiss.IndexFlatIP(24)
+    exact.add(ITEMS)
+    wanted = exact.search(QUERIES, 10)[0]
+    shares = []
+    for factor in (1, 3, 10):
+        refined.k_factor = factor
+        D, I = refined.search(QUERIES, 10)
+        shares.append(share(D, wanted - 1e-4))
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1]
+    alone = [refined.search(QUERIES[[row]], 10) for row in range(5)]
+    assert_same((np.concatenate([a[0] for a in alone]), np.concatenate([a[1] for a in alone])), (D[:5], I[:5]))
+    threads = [refined.search(QUERIES, 10, params=SearchParametersCCCF(num_threads=n)) for n in (1, 3)]
+    assert_same(*threads)
+
+
+def test_refinement_takes_ids_filters_and_mapped_vectors(embedded, tmp_path):
+    ids = RNG.permutation(10**12 + np.arange(3000))
+    index = IndexCCCF(4, 8, "auto", quantizer=embedded.quantizer)
+    index.add_with_ids(ITEMS, ids)
+    np.save(tmp_path / "items.npy", ITEMS.astype(np.float16))
+    refined = IndexRefineCCCF(index, np.load(tmp_path / "items.npy", mmap_mode="r"), ids, k_factor=10)
+    plain = IndexRefineCCCF(embedded, ITEMS.astype(np.float16), k_factor=10)
+    D, I = refined.search(QUERIES, 5)
+    np.testing.assert_allclose(D, plain.search(QUERIES, 5)[0], rtol=1e-5)
+    allowed = ids[:500]
+    assert np.isin(refined.search(QUERIES, 5, allow=allowed)[1], allowed).all()
+    out = np.empty((60, 5), np.float32), np.empty((60, 5), np.int64)
+    refined.search(QUERIES, 5, D=out[0], I=out[1])
+    assert_same(out, (D, I))
+    few = refined.search(QUERIES, 5, allow=ids[:3])
+    assert (few[1][:, 3:] == -1).all()
+    assert (few[0][:, 3:] == np.finfo(np.float32).min).all()
+    assert "float16" in repr(refined)
+    assert refined.nbytes == index.nbytes + 3000 * 24 * 2
+    assert (refined.d, refined.ntotal) == (24, 3000)
+
+
+def test_refinement_of_an_index_of_codes_takes_codes_and_vectors():
+    signs = RNG.choice([-1, 1], (1000, 2, 12))
+    codes = CompositionalCodes.from_signs(signs)
+    refined = IndexRefineCCCF(filled_index(codes), ITEMS[:1000], k_factor=100)
+    _, I = refined.search(QUERIES[:7], 10, codes=codes[:7])
+    np.testing.assert_array_equal(I, np.argsort(-(QUERIES[:7] @ ITEMS[:1000].T), axis=1)[:, :10])
+    with pytest.raises(ValueError, match="`codes` must be as many as `x`, 7, got 6"):
+        refined.search(QUERIES[:7], 10, codes=codes[:6])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"index": None}, TypeError, "`index` must be an IndexCCCF"),
+        (
+            {"item_vectors": ITEMS.astype(np.float64)},
+            TypeError,
+            "`item_vectors` must be float32 or float16, got float64",
+        ),
+        ({"item_vectors": ITEMS[0]}, ValueError, "`item_vectors` must be of shape"),
+        ({"item_vectors": ITEMS[:, :5]}, ValueError, "must have 24 columns"),
+        ({"item_vectors": ITEMS[:100]}, ValueError, "there is none for id 100. Pass `ids`"),
+        ({"ids": np.zeros(3000, int)}, ValueError, "`ids` must be unique"),
+        ({"ids": np.arange(5)}, ValueError, "`ids` must"),
+        ({"k_factor": 0.5}, ValueError, "`k_factor` must be a finite number >= 1"),
+    ],
+)
+def test_bad_refinement_is_explained(embedded, arguments, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        IndexRefineCCCF(**{"index": embedded, "item_vectors": ITEMS, **arguments})
+
+
+def test_an_item_that_was_added_later_has_no_vector(embedded):
+    index = IndexCCCF(4, 8, "auto", quantizer=embedded.quantizer)
+    index.add(ITEMS)
+    refined = IndexRefineCCCF(index, ITEMS, k_factor=400)
+    index.add(ITEMS[:1])
+    with pytest.raises(ValueError, match="holds id 3000, which has no vector"):
+        refined.search(QUERIES, 10)
