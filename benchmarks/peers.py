@@ -1,7 +1,7 @@
 """What users would take instead: each peer built over the same factors, asked in the same way.
 
-A peer is a function of a catalogue's item factors that yields one or more `Method`s; those of one peer that differ in an
-effort (`nprobe`, `efSearch`, ...) make a curve. Packages that are not installed are named and left out.
+A peer is a function of a catalogue's item factors that yields one or more `Method`s; those of one peer that differ in
+an effort (`nprobe`, `efSearch`, ...) make a curve. Packages that are not installed are named and left out.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def hnswlib_graph(items: Vectors, queries: Vectors) -> Iterator[Method]:
 def usearch_graph(items: Vectors, queries: Vectors) -> Iterator[Method]:
     from usearch.index import Index
 
-    index = Index(
+    index: Any = Index(
         ndim=items.shape[1], metric="ip", dtype="f32", connectivity=GRAPH["M"], expansion_add=GRAPH["construction"]
     )
     index.add(np.arange(len(items)), items, threads=2)
