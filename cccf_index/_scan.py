@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cccf_index import _heaps, _sketches, _threads, kernels
 from cccf_index._lanes import BLOCK
 from cccf_index._store import NO_BITS, Part
-from cccf_index._tables import Coded, Filters, Real
+from cccf_index._tables import Batch, Filters
 from cccf_index.codes import MAX_SCALE, MAX_WEIGHT, CompositionalCodes, round_weights
 from cccf_index.segment import Segment
 
@@ -58,13 +58,8 @@ class Queries(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, rows: slice, segment: Segment) -> Any:
+    def batch(self, rows: slice, segment: Segment) -> Batch:
         """Return the queries in `rows` as the kernels take them."""
-
-    def search(
-        self, handle: int, filters: Filters, batch: Any, budget: int, exact: bool, scores: Any, ids: Any
-    ) -> None:
-        """Offer a segment's items to the heaps, see `kernels.search`."""
 
 
 @dataclass(eq=False)
@@ -117,19 +112,12 @@ class CodedQueries:
     def kind(self) -> str:
         return self.weights.dtype.kind
 
-    def batch(self, rows: slice, segment: Segment) -> Coded:
+    def batch(self, rows: slice, segment: Segment) -> Batch:
         slack = FLOAT_SLACK if self.weights.dtype.kind == "f" else INTEGER_SLACK
         words, weights, bias_scales = self.words, self.weights, self.bias_scales
         if rows.stop - rows.start < len(words):
             words, weights, bias_scales = words[rows], weights[rows], bias_scales[rows]
-        return Coded(words, weights, bias_scales, segment.weight_type, self.n_bits, 1, slack)
-
-    @staticmethod
-    def search(handle: int, filters: Filters, batch: Coded, budget: int, exact: bool, scores: Any, ids: Any) -> None:
-        words, weights, bias_scales, items, n_bits, _, slack = batch
-        kernels.search_codes(
-            handle, *filters, words, weights, bias_scales, items, n_bits, slack, budget, exact, scores, ids
-        )
+        return Batch(words, weights, bias_scales, segment.weight_type, self.n_bits, 1, slack)
 
 
 @dataclass(eq=False)
@@ -152,14 +140,9 @@ class VectorQueries:
         values = self.vectors.reshape(len(self), self.words.shape[1], self.n_bits)
         return CodedQueries.floating(CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2)))
 
-    def batch(self, rows: slice, segment: Segment) -> Real:
+    def batch(self, rows: slice, segment: Segment) -> Batch:
         vectors = self.vectors[rows]
-        ones = np.ones(len(vectors), dtype=np.float32)
-        return Real(self.words, vectors, ones, segment.weight_type, self.n_bits, PLANES, FLOAT_SLACK)
-
-    @staticmethod
-    def search(handle: int, filters: Filters, batch: Real, budget: int, exact: bool, scores: Any, ids: Any) -> None:
-        kernels.search_vectors(handle, *filters, *batch, budget, exact, scores, ids)
+        return Batch(self.words, vectors, np.ones(len(vectors)), segment.weight_type, self.n_bits, PLANES, FLOAT_SLACK)
 
 
 def _contiguous(words: NDArray[Any]) -> NDArray[Any]:
@@ -201,12 +184,12 @@ def top_k(
             if real is not None and effort.shortlist:
                 likely, chosen = heaps(stop - start, min(effort.shortlist * k, len(part)), "f")
                 drafts = real.nearest.batch(rows, segment)
-                CodedQueries.search(segment.row_handle, filters, drafts, blocks, effort.exact, likely, chosen)
-                kernels.rank(segment.handle, batch, chosen, scores, ids)
+                kernels.search_segment(segment.row_handle, *filters, *drafts, blocks, effort.exact, likely, chosen)
+                kernels.rank_rows(segment.handle, *batch, chosen, scores, ids)
             elif effort.prune:
-                queries.search(segment.handle, filters, batch, blocks, effort.exact, scores, ids)
+                kernels.search_segment(segment.handle, *filters, *batch, blocks, effort.exact, scores, ids)
             else:
-                kernels.search_all(segment.handle, filters, batch, scores, ids)
+                kernels.scan_segment(segment.handle, *filters, *batch, scores, ids)
         _heaps.finish(scores, ids, queries.divisors[rows], D[rows], I[rows])
 
     _threads.run_chunks(work, len(queries), n_threads)
@@ -234,7 +217,7 @@ def _in_range(
     for part in parts:
         batch = queries.batch(slice(query, query + 1), part.segment)
         score = np.empty(len(part.segment), dtype=batch.values.dtype)
-        kernels.score_all(part.segment.handle, batch, 0, score)
+        kernels.score_segment(part.segment.handle, *batch, 0, score)
         distance = (score / queries.divisors[query]).astype(np.float32)
         good = distance > threshold
         if part.n_dead:

@@ -66,28 +66,16 @@ class Filters(NamedTuple):
     exclude_ids: NDArray[np.int64]  # ascending for each query
 
 
-class Coded(NamedTuple):
-    """Queries that are codes."""
+class Batch(NamedTuple):
+    """Queries. Codes and vectors are told apart by the type of `bias_scales` when a kernel is compiled."""
 
-    words: NDArray[Any]  # (nq, G, W)
-    values: NDArray[Any]  # int64 or float32 (nq, G): weights; exact scores are of the same type
-    bias_scales: NDArray[Any]  # int64 or float32 (nq,): what items' biases are to be multiplied by
+    words: NDArray[Any]  # (nq, G, W), of vectors (0, G, W)
+    values: NDArray[Any]  # weights of codes, int64 or float32 (nq, G), or vectors, float32 (nq, G * r)
+    bias_scales: NDArray[Any]  # what items' biases are multiplied by: int64 or float32 (nq,), of vectors float64 ones
     items: NDArray[Any]  # (0,), of the type of items' weights
     n_bits: int
-    n_planes: int  # 1
+    n_planes: int  # bits of a value in a sketch, 1 for codes
     slack: float  # how much of a score may be rounding
-
-
-class Real(NamedTuple):
-    """Queries that are vectors."""
-
-    words: NDArray[Any]  # (0, G, W), of the items' type
-    values: NDArray[np.float32]  # (nq, G * r)
-    bias_scales: NDArray[np.float32]  # (nq,): ones
-    items: NDArray[Any]  # (0,), of the type of items' weights
-    n_bits: int
-    n_planes: int  # bits of a value in a sketch
-    slack: float
 
 
 class Room(NamedTuple):

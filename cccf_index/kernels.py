@@ -7,12 +7,13 @@ likeliest first. A block whose bound is below the k-th best score is skipped; of
 """
 
 import numpy as np
+from numba import types
 from numba.extending import overload
 
 from cccf_index._heaps import EMPTY_ID, OPTIONS, allocating, entry, kernel, replace_worst, sift_down
 from cccf_index._lanes import BLOCK, array_at, at, lowest_bit, popcount, reaching, table
 from cccf_index._sketches import fill_sums, measure_cells, sketch_code, sketch_vector
-from cccf_index._tables import Coded, Filters, Real, Room
+from cccf_index._tables import Batch, Filters, Room
 
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
 PROBES = 24  # blocks that are scored, the likeliest first, before all others in their order
@@ -90,6 +91,11 @@ def score_vector(scores, n, row, g, t, items, sums, code_size, n_bits):
             scores[i] += np.float32(weights[i]) * total
 
 
+def is_real(batch):
+    """Tell by its type whether a batch is of vectors."""
+    return batch.types[batch.fields.index("bias_scales")].dtype == types.float64
+
+
 def score(scores, n, row, g, t, batch, q, sums):
     """Add the scores of n rows from `row` on, of group g, for query q."""
 
@@ -97,7 +103,7 @@ def score(scores, n, row, g, t, batch, q, sums):
 @overload(score, jit_options=OPTIONS)
 def choose_score(scores, n, row, g, t, batch, q, sums):
     """Choose how to score when the kernel is compiled."""
-    if batch.instance_class is Coded:
+    if not is_real(batch):
 
         def score_coded(scores, n, row, g, t, batch, q, sums):
             score_codes(scores, n, row, g, t, batch.items, batch.words[q], batch.values[q], batch.n_bits)
@@ -118,7 +124,7 @@ def sketch(batch, q, t, s, i):
 @overload(sketch, jit_options=OPTIONS)
 def choose_sketch(batch, q, t, s, i):
     """Choose how to when the kernel is compiled."""
-    if batch.instance_class is Coded:
+    if not is_real(batch):
 
         def sketch_coded(batch, q, t, s, i):
             planes, factors = s.planes[i], s.factors[i]
@@ -338,34 +344,21 @@ def search(t, filters, batch, budget, exact, s, scores, ids):
             sweep(t, filters, batch, first, n, s, scores, ids)
 
 
-# Arguments one by one: to unpack them from tuples would take longer than a query.
+# Arguments of what Python calls come one by one: to unpack them from tuples would take longer than a query.
 @allocating
-def search_codes(
-    handle, blocked, exclude_starts, exclude_ids, words, values, bias_scales, items, n_bits, slack, budget, exact,
-    scores, ids,
-):  # fmt: skip
-    """Search a segment for queries that are codes; see `Filters`, `Coded` and `search`."""
-    t, filters = table(handle), Filters(blocked, exclude_starts, exclude_ids)
-    batch = Coded(words, values, bias_scales, items, n_bits, 1, slack)
-    search(t, filters, batch, budget, exact, new_room(t, batch, min(scores.shape[0], TILE)), scores, ids)
-
-
-@allocating
-def search_vectors(
+def search_segment(
     handle, blocked, exclude_starts, exclude_ids, words, values, bias_scales, items, n_bits, n_planes, slack, budget,
     exact, scores, ids,
 ):  # fmt: skip
-    """Search a segment for real-valued queries; see `Filters`, `Real` and `search`."""
+    """Search a segment; see `Filters`, `Batch` and `search`."""
     t, filters = table(handle), Filters(blocked, exclude_starts, exclude_ids)
-    batch = Real(words, values, bias_scales, items, n_bits, n_planes, slack)
+    batch = Batch(words, values, bias_scales, items, n_bits, n_planes, slack)
     search(t, filters, batch, budget, exact, new_room(t, batch, min(scores.shape[0], TILE)), scores, ids)
 
 
-@allocating
-def score_all(handle, batch, q, scores):
+@kernel
+def score_rows(t, batch, q, s, scores):
     """Fill `scores` (n,) with the exact score of every row of a segment for query q."""
-    t = table(handle)
-    s = new_room(t, batch, 1)
     sketch(batch, q, t, s, 0)
     for g in range(t.n_groups):
         start, stop = at(t.starts, g, np.int64), at(t.starts, g + 1, np.int64)
@@ -375,24 +368,34 @@ def score_all(handle, batch, q, scores):
 
 
 @allocating
-def search_all(handle, filters, batch, scores, ids):
-    """Offer all items of a segment to the heaps, each scored exactly: what `search` must agree with."""
-    t = table(handle)
-    every = np.empty(at(t.starts, t.n_groups, np.int64), batch.values.dtype)
+def score_segment(handle, words, values, bias_scales, items, n_bits, n_planes, slack, q, scores):
+    """Fill `scores` (n,) with the exact score of every row of a segment for query q; see `Batch`."""
+    t, batch = table(handle), Batch(words, values, bias_scales, items, n_bits, n_planes, slack)
+    score_rows(t, batch, q, new_room(t, batch, 1), scores)
+
+
+@allocating
+def scan_segment(
+    handle, blocked, exclude_starts, exclude_ids, words, values, bias_scales, items, n_bits, n_planes, slack, scores,
+    ids,
+):  # fmt: skip
+    """Offer all items of a segment to the heaps, each scored exactly: what `search_segment` must agree with."""
+    t, batch = table(handle), Batch(words, values, bias_scales, items, n_bits, n_planes, slack)
+    s, every = new_room(t, batch, 1), np.empty(at(t.starts, t.n_groups, np.int64), values.dtype)
     for q in range(scores.shape[0]):
-        score_all(handle, batch, q, every)
-        excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
+        score_rows(t, batch, q, s, every)
+        excluded = exclude_ids[exclude_starts[q] : exclude_starts[q + 1]]
         for row in range(every.size):
-            offer(every[row], row, t, filters.blocked, excluded, scores[q], ids[q])
+            offer(every[row], row, t, blocked, excluded, scores[q], ids[q])
 
 
 # O(G * r) for each row.
 @allocating
-def rank(handle, batch, rows, scores, ids):
-    """Offer the given rows of each query (nq, any), as far as they are not empty, to the heaps."""
-    t = table(handle)
+def rank_rows(handle, words, values, bias_scales, items, n_bits, n_planes, slack, rows, scores, ids):
+    """Offer the given rows of each query (nq, any), as far as they are not empty, to the heaps; see `Batch`."""
+    t, batch = table(handle), Batch(words, values, bias_scales, items, n_bits, n_planes, slack)
     s = new_room(t, batch, 1)
-    nothing = np.empty(0, np.int64)
+    nothing, no_bits = np.empty(0, np.int64), np.empty(0, np.uint8)
     for q in range(rows.shape[0]):
         sketch(batch, q, t, s, 0)
         for row in rows[q]:
@@ -402,7 +405,7 @@ def rank(handle, batch, rows, scores, ids):
                     g += 1
                 start_scores(s.scores, 1, row, t, batch.bias_scales[q])
                 score(s.scores, 1, row, g, t, batch, q, s.sums[0])
-                offer(s.scores[0], row, t, array_at(0, 0, np.uint8), nothing, scores[q], ids[q])
+                offer(s.scores[0], row, t, no_bits, nothing, scores[q], ids[q])
 
 
 # O(log n) for each wanted id. Invariant: `order` lists the rows by ascending id.
