@@ -8,6 +8,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index import _threads
 from cccf_index._heaps import entry
 from cccf_index._lanes import BLOCK
 from cccf_index.codes import expand
@@ -18,6 +19,7 @@ SAMPLE = 128  # items for each cell that k-means learns from
 ITERATIONS = 8
 MAX_DIMENSION = 2048  # of expanded vectors that are clustered
 STEP = 65536  # vectors expanded at a time
+TINY = 1e-37  # float32 is not as exact below, and none is farther off
 
 
 class Cells(NamedTuple):
@@ -32,21 +34,32 @@ class Cells(NamedTuple):
 
 
 def arrange(
-    words: NDArray[Any], weights: NDArray[Any], n_bits: int, ids: NDArray[np.int64], member: NDArray[Any], n_groups: int
+    words: NDArray[Any],
+    weights: NDArray[Any],
+    n_bits: int,
+    ids: NDArray[np.int64],
+    member: NDArray[Any],
+    n_groups: int,
+    clustered: bool = True,
 ) -> Cells:
-    """Divide rows with words (n, G, W) and weights (n, G) into cells; `member` (n,) is the group of each."""
+    """Divide rows with words (n, G, W) and weights (n, G) into cells; `member` (n,) is the group of each.
+
+    A group that is small, or not to be `clustered`, is one cell around zero.
+    """
     n, n_components = weights.shape
-    per_cell = CELL * np.sqrt(n) if n >= MIN_CLUSTERED and n_components * n_bits <= MAX_DIMENSION else np.inf
+    is_large = n >= MIN_CLUSTERED and n_components * n_bits <= MAX_DIMENSION
+    per_cell = CELL * np.sqrt(n) if clustered and is_large else np.inf
     sizes = np.bincount(member, minlength=n_groups)
     counts = np.maximum(1, np.rint(sizes / per_cell)).astype(np.int64)
     firsts = np.cumsum(counts) - counts
     cell = firsts[member]
     centres = np.zeros((int(counts.sum()), n_components * n_bits), dtype=np.float32)
-    for g in np.flatnonzero(counts > 1):
-        rows = np.flatnonzero(member == g)
-        own = slice(firsts[g], firsts[g] + counts[g])
-        centres[own], nearest = cluster(words[rows], weights[rows], n_bits, int(counts[g]))
-        cell[rows] += nearest
+    with _threads.faiss_threads():
+        for g in np.flatnonzero(counts > 1):
+            rows = np.flatnonzero(member == g)
+            own = slice(firsts[g], firsts[g] + counts[g])
+            centres[own], nearest = cluster(words[rows], weights[rows], n_bits, int(counts[g]))
+            cell[rows] += nearest
     distances = np.empty(n)
     fill_distances(words, weights, n_bits, cell, centres, distances)
     order = np.lexsort((ids, -distances, cell))
@@ -57,7 +70,7 @@ def arrange(
     heads = np.repeat(starts[:-1] - BLOCK * block_starts[:-1], n_blocks) + BLOCK * np.arange(n_blocks.sum())
     # room for the rounding, in float32, of products with the centre (d terms) and of scores
     sure = (1e-4 + centres.shape[1] * 2.0**-23) * np.linalg.norm(centres.astype(np.float64), axis=1)
-    radii = distances[order][heads] * (1 + 1e-4) + np.repeat(sure, n_blocks)
+    radii = distances[order][heads] * (1 + 1e-4) + np.repeat(sure, n_blocks) + TINY
     groups = np.repeat(np.arange(n_groups), counts)
     return Cells(order, groups, starts, block_starts, np.ascontiguousarray(centres.T), radii.astype(np.float32))
 

@@ -75,8 +75,9 @@ def _float32(array: NDArray[Any], name: str) -> NDArray[np.float32]:
     if array.dtype == np.float32:
         result = np.ascontiguousarray(array)
         values = result.reshape(-1)
-        if values @ values <= SAFE_SQUARES:  # False for NaN and infinity: the quickest look at a short query
-            return result
+        with np.errstate(over="ignore", invalid="ignore"):
+            if values @ values <= SAFE_SQUARES:  # False for NaN and infinity: the quickest look at a short query
+                return result
     with np.errstate(over="ignore"):
         result = np.ascontiguousarray(array, dtype=np.float32)
     # abs(x) <= limit is False for NaN and infinity too

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cccf_index import _check
 from cccf_index._store import Part
 
-REBUILD = 256  # grouping a row anew costs about as much as scoring it for this many queries
+REBUILD = 1024  # grouping a row anew costs about as much as scoring it for this many queries
 
 
 def listed_ids(allowed: Any, name: str) -> NDArray[np.int64] | None:
@@ -55,7 +55,7 @@ def restrict(parts: tuple[Part, ...], allowed: Any, name: str, n_queries: int) -
             result.append(part)
         elif len(rows) * REBUILD < n_queries * len(part.segment):
             if len(rows):
-                result.append(part.subset(rows))
+                result.append(part.subset(rows, clustered=False))
         else:
             alive = np.zeros(len(part.segment), dtype=bool)
             alive[rows] = True

@@ -52,14 +52,16 @@ class SearchParametersCCCF:
 
     def __post_init__(self) -> None:
         self.num_threads = _check.integer(self.num_threads, "num_threads", 0)
-        if self.max_items is not None:
-            self.max_items = _check.integer(self.max_items, "max_items", 1, or_else="or None")
-        if self.shortlist is not None:
-            self.shortlist = _check.integer(self.shortlist, "shortlist", 1, or_else="or None")
+        self.max_items = _count(self.max_items, "max_items")
+        self.shortlist = _count(self.shortlist, "shortlist")
         if not self.prune and (self.max_items or self.shortlist):
             raise ValueError("`prune` must be True with `max_items` or `shortlist`: without it every item is scored.")
         if self.coded and self.shortlist:
             raise ValueError("`shortlist` must be None with `coded`: it is for queries that stay real-valued.")
+
+
+def _count(value: int | None, name: str) -> int | None:
+    return None if value is None else _check.integer(value, name, 1, or_else="or None")
 
 
 DEFAULT = SearchParametersCCCF()
@@ -93,8 +95,8 @@ class Options(NamedTuple):
             _threads.thread_count(getattr(params, "num_threads", 0)),
             _scan.Effort(
                 bool(getattr(params, "prune", True)),
-                getattr(params, "max_items", None),
-                getattr(params, "shortlist", None),
+                _count(getattr(params, "max_items", None), "max_items"),
+                _count(getattr(params, "shortlist", None), "shortlist"),
             ),
         )
 

@@ -19,7 +19,7 @@ from cccf_index.segment import Segment
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # row starts and ascending ids: excluded items
 
-FLOAT_SLACK = 1e-5  # 131 roundings of float32, at the most, in a score of 64 components of 512 bits
+FLOAT_SLACK = 2e-5  # some 200 roundings of float32, at the most, in a score of 64 components of 512 bits
 INTEGER_SLACK = 1e-15  # integers beyond 53 bits become float64 in bounds
 TYPES = {"i": np.int64, "f": np.float32}  # of exact scores
 BELOW_ALL = {"i": np.int64(-(2**63)), "f": np.float32(-np.inf)}
@@ -42,7 +42,7 @@ class Effort(NamedTuple):
         """Return how many blocks of a part are looked at, the likeliest first."""
         if self.max_items is None:
             return kernels.PROBES
-        return -(-self.max_items * len(part) // (total * BLOCK))
+        return min(-(-self.max_items * len(part) // (total * BLOCK)), len(part.segment))
 
 
 class Queries(Protocol):

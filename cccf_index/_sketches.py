@@ -136,10 +136,10 @@ def measure_cells(t, vector, reach, products, caps, slips):
                 products[c] += value * row[c]
     for k in range(t.n_components):
         most = reach[0, k] * np.float32(1 + 1e-4)
-        error = reach[2, k] * np.float32(1.001 / (512 * t.step))
+        error = reach[2, k] * (1.001 / 512 / t.step)  # in float64: a step may be tiny
         certain = (reach[1, k] + reach[2, k]) * np.float32(1.001 * t.slip / 512)
         row = peaks[k * n_cells : (k + 1) * n_cells]
         for c in range(n_cells):
             caps[c] += most * row[c]
-            slips[c] += error * row[c] + certain
+            slips[c] += np.float32(error * row[c]) + certain
     return np.sqrt(square)

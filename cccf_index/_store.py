@@ -52,9 +52,9 @@ class Part:
             rows[(self.dead[rows >> 3] >> (rows & 7)) & 1 > 0] = -1
         return rows
 
-    def subset(self, rows: NDArray[np.int64]) -> Part:
+    def subset(self, rows: NDArray[np.int64], clustered: bool = True) -> Part:
         """Return a part of its own with only these rows, at least one."""
-        return Part(Segment.build(self.segment.decode(rows), self.segment.n_bits))
+        return Part(Segment.build(self.segment.decode(rows), self.segment.n_bits, clustered))
 
     def masked(self, alive: NDArray[np.bool_]) -> Part:
         """Return the part with all rows deleted but where `alive`, which no deleted row may be."""

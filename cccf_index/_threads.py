@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from weakref import WeakSet
 
 import faiss
 
 _pool: ThreadPoolExecutor | None = None
+_is_child = False
 _locks: WeakSet[Lock] = WeakSet()
 
 
@@ -38,14 +39,27 @@ class Lock:
 
 def _begin_anew() -> None:
     """Forget, in a forked child, the threads of its parent and what they held."""
-    global _pool
-    _pool = None
+    global _pool, _is_child
+    _pool, _is_child = None, True
     for lock in list(_locks):
         lock._free()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
+
+
+@contextmanager
+def faiss_threads() -> Iterator[None]:
+    """Let faiss compute on one thread in a forked child, where OpenMP would wait for threads of its parent."""
+    before = faiss.omp_get_max_threads()
+    if _is_child:
+        faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        if _is_child:
+            faiss.omp_set_num_threads(before)
 
 
 def thread_count(requested: int) -> int:

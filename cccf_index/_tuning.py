@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index._heaps import LOWEST
 from cccf_index._lanes import BLOCK
 from cccf_index._parameters import SearchParametersCCCF
 
@@ -15,8 +16,11 @@ GRID = 8  # budgets for each doubling
 
 
 def found_share(D: NDArray[np.float32], exact: NDArray[np.float32]) -> float:
-    """Return the share of places whose item scores no less than the last of the exact answer, ties included."""
-    return float(np.greater_equal(D, exact[:, -1:]).mean())
+    """Return the share of the exact answer's items for which one was found that scores no less than its last."""
+    is_item = exact != LOWEST
+    last = np.where(is_item, exact, np.float32(np.inf)).min(axis=1, keepdims=True)
+    found = int(np.count_nonzero((last <= D) & is_item))
+    return found / max(1, int(np.count_nonzero(is_item)))
 
 
 def tuned(

@@ -247,6 +247,8 @@ class IndexCCCF(CodedItems):
             raise ValueError("`params` must be SearchParametersCCCF that prune.")
         if not self.ntotal:
             raise ValueError("An index without items cannot be tuned. Call `add` first.")
+        if not len(x):  # type: ignore[arg-type]
+            raise ValueError("`x` must hold at least one sample query, got none.")
         k = min(_check.integer(k, "k", 1), self.ntotal)
         snapshot = copy.copy(self)  # another thread may add items meanwhile
         return tuned(lambda p: snapshot.search(x, k, params=p)[0], snapshot.ntotal, wanted, params)

@@ -189,7 +189,7 @@ def _check_tables(index: IndexCCCF, shards: tuple[Any, ...], t: dict[str, NDArra
     _require(((slots == -1) | ((slots >= 0) & (slots <= stored - sizes))).all(), "slots")
     _require(t["weights"].shape == (stored.sum(),), "weights")
     _require(t["coarse"].shape in ((0,), t["weights"].shape), "coarse")
-    _require(t["coarse"].size or needs_no_coarse(t["weights"], index.n_bits), "coarse")
+    _require(t["coarse"].size == t["weights"].size or needs_no_coarse(t["weights"], index.n_bits), "coarse")
     for name in ("bias", "id_offsets"):
         _require(t[name].shape in ((0,), (n,)), name)
     groups, cell_starts, block_starts = t["cell_groups"], t["cell_starts"], t["block_starts"]
@@ -207,7 +207,7 @@ def _check_tables(index: IndexCCCF, shards: tuple[Any, ...], t: dict[str, NDArra
 
 
 def _check_starts(starts: NDArray[np.int64], name: str) -> None:
-    _require(starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and (np.diff(starts) >= 0).all(), name)
+    _require(starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and (starts[1:] >= starts[:-1]).all(), name)
 
 
 def _require(fits: Any, name: str) -> None:

@@ -15,6 +15,7 @@ from cccf_index._lanes import BLOCK, array_at, at, lowest_bit, popcount, reachin
 from cccf_index._sketches import fill_sums, measure_cells, sketch_code, sketch_vector
 from cccf_index._tables import Batch, Filters, Room
 
+TINY = 1e-37  # below, the rounding of float32 is not relative any more
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
 PROBES = 24  # blocks that are scored, the likeliest first, before all others in their order
 TILE = 16  # queries that look at a block while it is in the first cache
@@ -175,7 +176,7 @@ def offer(score, row, t, blocked, excluded, scores, ids):
 def needs(worst, c, t, bias_scale, slack, product, cap, norm, unit, slip):
     """Return how far from the centre of cell c a row must be to be good enough, and what its sketch must reach."""
     bias = at(t.bias_peaks, c, np.float64) * bias_scale
-    least = worst - bias - slack * (abs(worst) + abs(bias))
+    least = worst - bias - slack * (abs(worst) + abs(bias)) - TINY
     limit = np.int16(min(max(np.floor(least / unit - slip), -32768.0), 32767.0))
     if cap < least:
         return np.inf, limit
@@ -389,7 +390,7 @@ def scan_segment(
             offer(every[row], row, t, blocked, excluded, scores[q], ids[q])
 
 
-# O(G * r) for each row.
+# O(G * r + log groups) for each row.
 @allocating
 def rank_rows(handle, words, values, bias_scales, items, n_bits, n_planes, slack, rows, scores, ids):
     """Offer the given rows of each query (nq, any), as far as they are not empty, to the heaps; see `Batch`."""
@@ -400,9 +401,7 @@ def rank_rows(handle, words, values, bias_scales, items, n_bits, n_planes, slack
         sketch(batch, q, t, s, 0)
         for row in rows[q]:
             if row != EMPTY_ID:
-                g = 0
-                while at(t.starts, g + 1, np.int64) <= row:
-                    g += 1
+                g = np.searchsorted(array_at(t.starts, t.n_groups + 1, np.int64), row, side="right") - 1
                 start_scores(s.scores, 1, row, t, batch.bias_scales[q])
                 score(s.scores, 1, row, g, t, batch, q, s.sums[0])
                 offer(s.scores[0], row, t, no_bits, nothing, scores[q], ids[q])

@@ -51,11 +51,11 @@ def row_of(identity: Any, n: Any, sorted_ids: Any, order: Any) -> Any:
 def rank_rows(
     queries: Any, vectors: Any, bits: Any, sorted_ids: Any, order: Any, found: Any, scores: Any, ids: Any
 ) -> Any:
-    """Offer the items `found` (nq, k') to the heaps; return one without a vector, or -1.
+    """Offer the items `found` (nq, k') to the heaps; return one without a vector, and one without a score, or -1.
 
     One of `vectors`, float32, and `bits`, those of float16, is empty.
     """
-    n, missing = max(len(vectors), len(bits)), -1
+    n, missing, wrong = max(len(vectors), len(bits)), -1, -1
     for q in range(found.shape[0]):
         for identity in found[q]:
             row = row_of(identity, n, sorted_ids, order)
@@ -63,9 +63,10 @@ def rank_rows(
                 missing = identity if identity != -1 else missing
                 continue
             score = inner_half(queries[q], bits, row) if len(bits) else inner(queries[q], vectors, row)
+            wrong = wrong if np.isfinite(score) else identity
             if score > scores[q, 0] or (score == scores[q, 0] and identity < ids[q, 0]):
                 replace_worst(scores[q], ids[q], score, identity)
-    return missing
+    return missing, wrong
 
 
 class IndexRefineCCCF:
@@ -76,8 +77,8 @@ class IndexRefineCCCF:
     index : IndexCCCF
         What finds them: an index of vectors (`IndexCCCF.from_embeddings`), or one of codes.
     item_vectors : array_like of float32 or float16, shape (n, d)
-        The vectors of the items. An array is used as it is, without a copy: ``numpy.load(path, mmap_mode="r")`` keeps
-        it on the disk.
+        The vectors of the items. An array in C order is used as it is, without a copy: ``numpy.load(path,
+        mmap_mode="r")`` keeps it on the disk.
     ids : array_like of int, shape (n,), optional
         The id of each vector; 0, 1, ... where they are not given, as `add` gives them.
     k_factor : float
@@ -187,11 +188,17 @@ class IndexRefineCCCF:
         """
         k = _check.integer(k, "k", 1)
         queries = _check.matrix(x, "x", self.d)
-        if codes is not None and len(codes) != len(queries):  # type: ignore[arg-type]
-            raise ValueError(f"`codes` must be as many as `x`, {len(queries)}, got {len(codes)}.")  # type: ignore[arg-type]
+        if codes is None and self.base_index.d != self.d:
+            raise ValueError(
+                f"`codes` must be given: the index takes codes of {self.base_index.d} dimensions, not `x`."
+            )
+        if codes is not None and not isinstance(codes, CompositionalCodes):
+            codes = _check.matrix(codes, "codes", self.base_index.d)
+        if codes is not None and len(codes) != len(queries):
+            raise ValueError(f"`codes` must be as many as `x`, {len(queries)}, got {len(codes)}.")
         distances = _check.output(D, "D", (len(queries), k), np.float32)
         labels = _check.output(I, "I", (len(queries), k), np.int64)
-        n = max(k, int(np.ceil(k * self.k_factor)))
+        n = max(k, int(min(np.ceil(k * self.k_factor), self.ntotal)))
         found = self.base_index.search(
             queries if codes is None else codes, n, params=params, exclude=exclude, allow=allow
         )[1]
@@ -200,11 +207,15 @@ class IndexRefineCCCF:
             part = slice(start, stop)
             scores, ids = np.empty((stop - start, k), dtype=np.float32), np.empty((stop - start, k), dtype=np.int64)
             clear(scores, ids, BELOW_ALL)
-            missing = rank_rows(
+            missing, wrong = rank_rows(
                 queries[part], self._floats, self._bits, self._sorted, self._order, found[part], scores, ids
             )
             if missing != -1:
                 raise ValueError(f"The index holds id {missing}, which has no vector. Make the refined index anew.")
+            if wrong != -1:
+                raise ValueError(
+                    f"`item_vectors` must be finite, but the vector of id {wrong} is not, or is too large."
+                )
             finish(scores, ids, np.ones(stop - start), distances[part], labels[part])
 
         _threads.run_chunks(work, len(queries), _threads.thread_count(getattr(params, "num_threads", 0)))

@@ -6,7 +6,7 @@ it are one `faiss.IndexBinaryFlat` shard; its weights stand in the same order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -114,7 +114,7 @@ def coarse_weights(weights: NDArray[Any], n_bits: int) -> NDArray[np.uint8]:
     """Return weights as bytes for sketches, or none where they are such themselves."""
     if needs_no_coarse(weights, n_bits):
         return np.empty(0, dtype=np.uint8)
-    return np.rint(weights / coarse_step(weights.max(initial=0), n_bits)).astype(np.uint8)
+    return np.rint(weights.astype(np.float64) / coarse_step(weights.max(initial=0), n_bits)).astype(np.uint8)
 
 
 def needs_no_coarse(weights: NDArray[Any], n_bits: int) -> bool:
@@ -129,14 +129,21 @@ class Segment:
     n_bits: int
     shards: tuple[faiss.IndexBinaryFlat, ...]
     tables: Tables
+    _records: tuple[NDArray[Any], NDArray[Any]] = field(init=False)
+    _addresses: tuple[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        records = handle(self.tables), handle(self.tables, by_row=True)  # at once: threads must see the same ones
+        object.__setattr__(self, "_records", records)
+        object.__setattr__(self, "_addresses", tuple(int(record.ctypes.data) for record in records))
 
     @classmethod
-    def build(cls, rows: Rows, n_bits: int) -> Segment:
-        """Group and store `rows`, at least one; O(n log n), and a k-means where there are many."""
+    def build(cls, rows: Rows, n_bits: int, clustered: bool = True) -> Segment:
+        """Group and store `rows`, at least one; O(n log n), and if `clustered` a k-means where there are many."""
         n_components = rows.words.shape[1]
         member, covers = assign_groups(component_sets(rows.weights))
         weights = smallest_unsigned(rows.weights)
-        cells = arrange(rows.words, weights, n_bits, rows.ids, member, len(covers))
+        cells = arrange(rows.words, weights, n_bits, rows.ids, member, len(covers), clustered)
         member = member[cells.order]
         sizes = np.bincount(member, minlength=len(covers))
         has = (covers[:, None] >> np.arange(n_components, dtype=np.uint64)) & np.uint64(1) > 0
@@ -200,19 +207,15 @@ class Segment:
         """The ids in the order of the rows, int64 (n,)."""
         return self.decode_ids(np.arange(len(self)))
 
-    @cached_property
-    def _handles(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return handle(self.tables), handle(self.tables, by_row=True)
-
-    @cached_property
+    @property
     def handle(self) -> int:
         """The address of the record by which the kernels know the tables."""
-        return int(self._handles[0].ctypes.data)
+        return self._addresses[0]
 
-    @cached_property
+    @property
     def row_handle(self) -> int:
         """The same for a search that finds rows instead of ids."""
-        return int(self._handles[1].ctypes.data)
+        return self._addresses[1]
 
     @cached_property
     def weight_type(self) -> NDArray[Any]:

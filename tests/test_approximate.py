@@ -96,6 +96,22 @@ def test_bad_tuning_is_explained(index, arguments, message):
         index.tune(**{"x": USERS, "k": 10, **arguments})
 
 
+def test_tuning_counts_only_items_that_there_are(index):
+    few = SearchParametersCCCF(sel=np.arange(300))
+    params = index.tune(USERS, 400, 0.99, params=few)
+    assert (index.search(USERS, 400, params=params)[1] >= 0).sum() >= 0.99 * 200 * 300
+    with pytest.raises(ValueError, match="at least one sample query"):
+        index.tune(USERS[:0], 10)
+
+
+def test_parameters_that_were_changed_are_checked_again(index):
+    params = SearchParametersCCCF()
+    params.max_items = -5
+    with pytest.raises(ValueError, match="`max_items` must be an integer >= 1"):
+        index.search(USERS, 10, params=params)
+    assert_same(index.search(USERS, 10, params=SearchParametersCCCF(max_items=2**70)), index.search(USERS, 10))
+
+
 def test_an_empty_index_cannot_be_tuned():
     with pytest.raises(ValueError, match="without items cannot be tuned"):
         IndexCCCF(4, 16).tune(USERS, 10)
@@ -247,3 +263,20 @@ def test_an_item_that_was_added_later_has_no_vector(embedded):
     index.add(ITEMS[:1])
     with pytest.raises(ValueError, match="holds id 3000, which has no vector"):
         refined.search(QUERIES, 10)
+
+
+def test_vectors_that_are_not_finite_are_refused_when_they_are_found(embedded):
+    wrong = ITEMS.copy()
+    wrong[7] = np.nan
+    with pytest.raises(ValueError, match="but the vector of id 7 is not"):
+        IndexRefineCCCF(embedded, wrong, k_factor=300).search(QUERIES, 10)
+
+
+def test_a_huge_factor_ranks_all_items_and_odd_codes_are_explained(embedded):
+    D, I = IndexRefineCCCF(embedded, ITEMS, k_factor=1e300).search(QUERIES, 10)
+    assert_same((D, I), IndexRefineCCCF(embedded, ITEMS, k_factor=300).search(QUERIES, 10))
+    refined = IndexRefineCCCF(filled_index(CODES[:3000]), ITEMS)
+    with pytest.raises(ValueError, match="`codes` must be given"):
+        refined.search(QUERIES, 10)
+    with pytest.raises(ValueError, match="`codes` must be of shape"):
+        refined.search(QUERIES, 10, codes=5)

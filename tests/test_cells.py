@@ -1,5 +1,7 @@
 """Cells and bounds: what is skipped could not have been found, and it is skipped."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -143,3 +145,36 @@ def test_queries_and_items_without_any_weight_find_the_smallest_ids():
     something = filled_index(CompositionalCodes.from_signs(np.ones((5000, 2, 8)), np.ones((5000, 2))))
     assert something.search(nothing[:2], 3)[1].tolist() == [[0, 1, 2]] * 2
     assert something.search(np.zeros((1, 16)), 3)[1].tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("size", [1e-22, 1e-23, 1e-40])
+def test_scores_too_small_for_float32_are_not_pruned_wrongly(size):
+    rng = np.random.default_rng(2)
+    codes = clustered_codes(rng, 4500, 4, 16)
+    tiny = CompositionalCodes(codes.bits, codes.weights * np.float32(size), 16)
+    index = filled_index(tiny, scale=None)
+    for x in (tiny[:20], tiny[:20].to_vectors() * rng.uniform(0.5, 1.5, (20, 64)).astype(np.float32)):
+        assert_same(index.search(x, 10), index.search(x, 10, params=ALL))
+    large = CompositionalCodes(codes.bits[:20], codes.weights[:20] * np.float32(1e8), 16)
+    assert_same(index.search(large, 10), index.search(large, 10, params=ALL))
+
+
+def test_a_forked_child_can_cluster():
+    """OpenMP's threads do not exist in a child; faiss must not wait for them."""
+    code = """
+import os
+import numpy as np
+from cccf_index import CompositionalCodes, IndexCCCF
+rng = np.random.default_rng(0)
+codes = CompositionalCodes.from_signs(rng.random((9000, 4, 8)) < 0.5, rng.random((9000, 4)))
+def found():
+    index = IndexCCCF(4, 8)
+    index.add(codes)
+    return index.search(codes[:50], 10)[1]
+expected = found()
+child = os.fork()
+if child == 0:
+    os._exit(0 if (found() == expected).all() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -216,6 +216,23 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_a_value_error(change):
         deserialize_index(tampered(change))
 
 
+def test_a_file_of_another_layout_is_refused():
+    meta, arrays = _container.read(serialize_index(sample_index()), "index", "data")
+    del meta["layout"]
+    leads = {name: SHARD_HEADER if name.endswith(".faiss") else 0 for name in arrays}
+    data = _container.write_bytes("index", meta, [(name, array, leads[name]) for name, array in arrays.items()])
+    with pytest.raises(ValueError, match="another version of cccf-index"):
+        deserialize_index(data)
+
+
+def test_items_without_any_weight_come_back():
+    nothing = CompositionalCodes.from_signs(np.ones((100, 2, 8)), np.zeros((100, 2)))
+    for scale in (None, 100):
+        index = IndexCCCF(2, 8, scale)
+        index.add(nothing, bias=np.arange(100.0))
+        assert deserialize_index(serialize_index(index)).search(nothing[:1], 3)[1].tolist() == [[99, 98, 97]]
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -233,6 +250,8 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_a_value_error(change):
         ("0.coarse", lambda a: np.zeros(3, np.uint8)),
         ("0.weights", lambda a: a.astype(np.uint16)),
         ("0.starts", lambda a: a[:0]),
+        ("0.starts", lambda a: np.array([0, a[-1], 2**62, -(2**63), -(2**62), -a[-1], -1, a[-1]])),
+        ("0.cell_starts", lambda a: np.array([0, 2**62, -(2**63), a[-1]])),
         ("0.starts", lambda a: a.astype(np.float64)),
         ("0.starts", lambda a: a.astype(">i8")),
         ("0.starts", lambda a: a[::-1].copy()),
