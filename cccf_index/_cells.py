@@ -14,7 +14,7 @@ from cccf_index._lanes import BLOCK
 from cccf_index.codes import expand
 
 MIN_CLUSTERED = 4096  # items of a segment that is worth a k-means
-CELL = 6.0  # times the root of the segment's items: about so many share a cell
+CELL = 10.0  # times the root of the segment's items: about so many share a cell
 SAMPLE = 128  # items for each cell that k-means learns from
 ITERATIONS = 8
 MAX_DIMENSION = 2048  # of expanded vectors that are clustered

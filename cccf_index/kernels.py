@@ -240,33 +240,29 @@ def probe(t, filters, batch, q, s, i, budget, scores, ids):
     for place in range(t.n_cells // 2 - 1, -1, -1):
         sift_down(s.heap, s.keys, place)
     excluded = filters.exclude_ids[filters.exclude_starts[q] : filters.exclude_starts[q + 1]]
+    at_once = 1 + budget // 64  # blocks of a cell before the heap is put in order again
     while budget > 0 and s.keys[s.heap[0]] > -np.inf:
         c = s.heap[0]
-        block = next_block[c]
-        worst = np.float64(scores[0])
-        need, limit = needs(worst, c, t, bias_scale, slack, products[c], caps[c], norm, unit, slips[c])
-        s.keys[c] = -np.inf
-        if at(t.radii, block, np.float32) >= need:
+        for _ in range(at_once):
+            block, worst = next_block[c], np.float64(scores[0])
+            s.keys[c] = likely_score(c, block, t, bias_scale, products[c], caps[c], norm)
+            if s.keys[c] == -np.inf:
+                break
+            need, limit = needs(worst, c, t, bias_scale, slack, products[c], caps[c], norm, unit, slips[c])
+            if at(t.radii, block, np.float32) < need:
+                s.keys[c] = -np.inf
+                break
             g, row, n, found = window(c, block, t)
             if n == BLOCK:
-                found &= reaching(
-                    t,
-                    g,
-                    row - at(t.starts, g, np.int64),
-                    n_words,
-                    s.planes[i],
-                    batch.n_planes,
-                    s.factors[i],
-                    top,
-                    limit,
-                )
+                first = row - at(t.starts, g, np.int64)
+                found &= reaching(t, g, first, n_words, s.planes[i], batch.n_planes, s.factors[i], top, limit)
             if found:
-                score_found(
-                    found, g, row, n, t, filters.blocked, excluded, batch, q, s.sums[i], s.scores, scores, ids
-                )  # fmt: skip
-            budget -= 1
+                blocked = filters.blocked
+                score_found(found, g, row, n, t, blocked, excluded, batch, q, s.sums[i], s.scores, scores, ids)
             next_block[c] = block + 1
-            s.keys[c] = likely_score(c, block + 1, t, bias_scale, products[c], caps[c], norm)
+            budget -= 1
+        if s.keys[c] > -np.inf:
+            s.keys[c] = likely_score(c, next_block[c], t, bias_scale, products[c], caps[c], norm)
         sift_down(s.heap, s.keys, 0)
 
 
