@@ -1,9 +1,8 @@
-"""What does the index cost: memory, building, adding, loading, compiling, and a query against a flat index?
+"""What does the index cost: memory, building, adding, loading, compiling? For searches see `bench_retrieval.py`.
 
     python benchmarks/bench_index.py --save
 
-Codes are synthetic (uniform bits, sets of components and weights), the hardest for the group bounds: nothing can be
-skipped. The time of `IndexFlatIP` does not depend on the data.
+Codes are synthetic: uniform bits, sets of components and weights.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import numpy as np
 from common import best_seconds, report
 
 import cccf_index as ci
-
-CATALOGUE = 146_469  # the items of the paper's Amazon data
 
 FIRST_CALL = """
 import sys, time
@@ -89,8 +86,8 @@ def building(n: int) -> dict[str, float]:
     one, many = best_seconds(lambda: built(some)), best_seconds(lambda: built(some, 200))
     one_id, many_ids = best_seconds(lambda: built(some, None, ids)), best_seconds(lambda: built(some, 200, ids))
     return {
-        f"{n:,} dense codes, s": best_seconds(lambda: built(dense), 3),
-        f"{n:,} codes with 3 of 8 active, s": best_seconds(lambda: built(sparse), 3),
+        f"{n:,} dense codes, s": best_seconds(lambda: built(dense), 2),
+        f"{n:,} codes with 3 of 8 active, s": best_seconds(lambda: built(sparse), 2),
         f"{n:,} dense expanded vectors, s": best_seconds(lambda: built(vectors), 1),
         "1 add of 200,000, s": one,
         "1,000 adds of 200, s": many,
@@ -125,43 +122,11 @@ def first_call() -> dict[str, float]:
     return results
 
 
-def queries(n: int, nq: int, active: int, threads: int) -> dict[str, float]:
-    """Time a query, in microseconds, after making sure that both indexes find the same scores."""
-    items, users = random_codes(n, active), random_codes(nq, active, seed=1)
-    users = ci.CompositionalCodes(users.bits, np.rint(users.weights * 100) / 100, 16)
-    index, exact = built(items), ci.IndexCCCF(8, 16, scale=None)
-    exact.add(items)
-    flat = faiss.IndexFlatIP(128)
-    flat.add(index.reconstruct_n())
-    vectors = users.to_vectors()
-    real = np.random.default_rng(2).standard_normal((nq, 128)).astype(np.float32)
-    faiss.omp_set_num_threads(threads)
-    np.testing.assert_allclose(index.search(users, 10)[0], flat.search(vectors, 10)[0], rtol=1e-4)
-
-    microseconds = 1e6 / nq
-    ours = best_seconds(lambda: index.search(users, 10)) * microseconds
-    theirs = best_seconds(lambda: flat.search(vectors, 10), 3) * microseconds
-    one = best_seconds(lambda: index.search(users[:1], 10), 50) * 1e6
-    flat_one = best_seconds(lambda: flat.search(vectors[:1], 10), 20) * 1e6
-    return {
-        "IndexFlatIP(128), batch, us": theirs,
-        "IndexCCCF, batch, us": ours,
-        "IndexFlatIP / IndexCCCF, batch": theirs / ours,
-        "IndexFlatIP(128), one query, us": flat_one,
-        "IndexCCCF, one query, us": one,
-        "IndexFlatIP / IndexCCCF, one query": flat_one / one,
-        "IndexCCCF with float weights (EXACT), batch, us": best_seconds(lambda: exact.search(users, 10)) * microseconds,
-        "IndexCCCF, real-valued queries, batch, us": best_seconds(lambda: index.search(real, 10), 3) * microseconds,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--items", type=int, default=1_000_000, help="items for memory, building and files")
-    parser.add_argument("--queries", type=int, default=1024, help="queries in a batch")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/index.json")
     arguments = parser.parse_args()
-    cores = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     results = {
         "bytes an item": memory(arguments.items),
@@ -169,10 +134,6 @@ def main() -> None:
         "files": files(arguments.items),
         "first search in a process": first_call(),
     }
-    for threads in (1, cores):
-        for active in (3, 8):
-            topic = f"a query, top-10, {CATALOGUE:,} items, {active} of 8 active on both sides, {threads} thread(s)"
-            results[topic] = queries(CATALOGUE, arguments.queries, active, threads)
     report("index", "python benchmarks/bench_index.py --save", results, arguments.save)
 
 

@@ -79,11 +79,17 @@ def print_machine() -> None:
         print(f"{key:12}{value}")
 
 
-def save(name: str, command: str, results: dict[str, Any]) -> None:
-    """Write the results to ``results/<name>.json``, with the command and the machine."""
+def save(name: str, command: str, results: dict[str, Any], keep: bool = False) -> None:
+    """Write the results to ``results/<name>.json``, with the command and the machine.
+
+    If `keep`, topics and figures of the file that were not measured anew stay.
+    """
     RESULTS.mkdir(exist_ok=True)
-    content = rounded({"command": command, "machine": machine(), "results": results})
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+    path = RESULTS / f"{name}.json"
+    known = json.loads(path.read_text())["results"] if keep and path.exists() else {}
+    merged = {topic: {**known.get(topic, {}), **results.get(topic, {})} for topic in {**known, **results}}
+    content = rounded({"command": command, "machine": machine(), "results": merged})
+    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def report(name: str, command: str, results: dict[str, Any], keep: bool) -> None:
