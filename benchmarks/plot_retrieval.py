@@ -56,7 +56,7 @@ def plot() -> None:
                 continue
             x, y, size = zip(*points, strict=True)
             axes.plot(x, y, color=colour, linewidth=1, alpha=0.6)
-            areas = [12 + value / 4 for value in size]
+            areas = [18 + 4 * value**0.5 for value in size]  # so that a byte and a kilobyte can both be seen
             shown[label] = axes.scatter(x, y, areas, color=colour, marker=marker, edgecolors="white", zorder=3)
         axes.set_yscale("log")
         axes.set_title(title, fontsize=10)
@@ -65,7 +65,7 @@ def plot() -> None:
     for axes in grid[:, 0]:
         axes.set_ylabel("queries a second, one thread, in batches")
     figure.suptitle("Up and to the right is better; the size of a mark is the memory of an item", fontsize=11)
-    figure.legend(shown.values(), shown.keys(), loc="lower center", ncol=5, fontsize=9, markerscale=0.8, frameon=False)
+    figure.legend(shown.values(), shown.keys(), loc="lower center", ncol=5, fontsize=9, frameon=False)
     figure.tight_layout(rect=(0, 0.09, 1, 0.98))
     figure.savefig(RESULTS / "retrieval.png", dpi=110)
 
