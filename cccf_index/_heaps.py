@@ -3,6 +3,8 @@
 Kernels are compiled without reference counts, which cost more than all else in them; so they cannot allocate.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -59,6 +61,13 @@ def clear(scores, ids, lowest):
     """Empty the heaps: `lowest` is below any score."""
     scores[:] = lowest
     ids[:] = EMPTY_ID
+
+
+def new_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
+    """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and ids."""
+    scores, ids = np.empty((nq, k), dtype=lowest.dtype), np.empty((nq, k), dtype=np.int64)
+    clear(scores, ids, lowest)
+    return scores, ids
 
 
 # O(k log k) for each query: taking out the worst entry again and again leaves the best first.

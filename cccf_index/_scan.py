@@ -1,4 +1,4 @@
-"""Runs the kernels: queries over parts and threads, in the lanes that their scores need."""
+"""Runs the kernels: queries over parts and threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # row starts and ascending 
 
 FLOAT_SLACK = 2e-5  # some 200 roundings of float32, at the most, in a score of 64 components of 512 bits
 INTEGER_SLACK = 1e-15  # integers beyond 53 bits become float64 in bounds
-TYPES = {"i": np.int64, "f": np.float32}  # of exact scores
 BELOW_ALL = {"i": np.int64(-(2**63)), "f": np.float32(-np.inf)}
 PLANES = 6  # bits of a value of a real-valued query in its sketch
 
@@ -170,19 +169,15 @@ def top_k(
     k = min(D.shape[1], total)
     real = queries if effort.shortlist and isinstance(queries, VectorQueries) else None
 
-    def heaps(nq: int, k: int, kind: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        scores, ids = np.empty((nq, k), dtype=TYPES[kind]), np.empty((nq, k), dtype=np.int64)
-        _heaps.clear(scores, ids, BELOW_ALL[kind])
-        return scores, ids
-
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
-        scores, ids = heaps(stop - start, k, queries.kind)
+        scores, ids = _heaps.new_heaps(stop - start, k, BELOW_ALL[queries.kind])
         for part in parts:
             segment, filters, blocks = part.segment, _filters(part, exclude, rows), effort.blocks(part, total)
             batch = queries.batch(rows, segment)
             if real is not None and effort.shortlist:
-                likely, chosen = heaps(stop - start, min(effort.shortlist * k, len(part)), "f")
+                n = min(effort.shortlist * k, len(part))
+                likely, chosen = _heaps.new_heaps(stop - start, n, BELOW_ALL["f"])
                 drafts = real.nearest.batch(rows, segment)
                 kernels.search_segment(segment.row_handle, *filters, *drafts, blocks, effort.exact, likely, chosen)
                 kernels.rank_rows(segment.handle, *batch, chosen, scores, ids)

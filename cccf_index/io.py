@@ -189,7 +189,8 @@ def _check_tables(index: IndexCCCF, shards: tuple[Any, ...], t: dict[str, NDArra
     _require(((slots == -1) | ((slots >= 0) & (slots <= stored - sizes))).all(), "slots")
     _require(t["weights"].shape == (stored.sum(),), "weights")
     _require(t["coarse"].shape in ((0,), t["weights"].shape), "coarse")
-    _require(t["coarse"].size == t["weights"].size or needs_no_coarse(t["weights"], index.n_bits), "coarse")
+    peak = float(t["peaks"].max(initial=0.0))  # not of all weights: a mapped file is to open at once
+    _require(t["coarse"].size == t["weights"].size or needs_no_coarse(t["weights"], peak, index.n_bits), "coarse")
     for name in ("bias", "id_offsets"):
         _require(t[name].shape in ((0,), (n,)), name)
     groups, cell_starts, block_starts = t["cell_groups"], t["cell_starts"], t["block_starts"]

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
-from cccf_index._heaps import OPTIONS, clear, entry, finish, kernel, replace_worst
+from cccf_index._heaps import OPTIONS, entry, finish, kernel, new_heaps, replace_worst
 from cccf_index._lanes import half
 from cccf_index._parameters import SearchParametersCCCF
 from cccf_index.codes import CompositionalCodes
@@ -48,7 +48,7 @@ def row_of(identity: Any, n: Any, sorted_ids: Any, order: Any) -> Any:
 
 # O(k' * (d + log k)) for each query.
 @entry
-def rank_rows(
+def rank_found(
     queries: Any, vectors: Any, bits: Any, sorted_ids: Any, order: Any, found: Any, scores: Any, ids: Any
 ) -> Any:
     """Offer the items `found` (nq, k') to the heaps; return one without a vector, and one without a score, or -1.
@@ -205,9 +205,8 @@ class IndexRefineCCCF:
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            scores, ids = np.empty((stop - start, k), dtype=np.float32), np.empty((stop - start, k), dtype=np.int64)
-            clear(scores, ids, BELOW_ALL)
-            missing, wrong = rank_rows(
+            scores, ids = new_heaps(stop - start, k, BELOW_ALL)
+            missing, wrong = rank_found(
                 queries[part], self._floats, self._bits, self._sorted, self._order, found[part], scores, ids
             )
             if missing != -1:

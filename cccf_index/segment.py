@@ -112,14 +112,15 @@ def coarse_step(peak: float, n_bits: int) -> float:
 
 def coarse_weights(weights: NDArray[Any], n_bits: int) -> NDArray[np.uint8]:
     """Return weights as bytes for sketches, or none where they are such themselves."""
-    if needs_no_coarse(weights, n_bits):
+    peak = float(weights.max(initial=0))
+    if needs_no_coarse(weights, peak, n_bits):
         return np.empty(0, dtype=np.uint8)
-    return np.rint(weights.astype(np.float64) / coarse_step(weights.max(initial=0), n_bits)).astype(np.uint8)
+    return np.rint(weights.astype(np.float64) / coarse_step(peak, n_bits)).astype(np.uint8)
 
 
-def needs_no_coarse(weights: NDArray[Any], n_bits: int) -> bool:
-    """Tell whether sketches can take the weights themselves."""
-    return weights.dtype == np.uint8 and int(weights.max(initial=0)) * n_bits <= 32767
+def needs_no_coarse(weights: NDArray[Any], peak: float, n_bits: int) -> bool:
+    """Tell whether sketches can take the weights themselves, the largest of which is `peak`."""
+    return weights.dtype == np.uint8 and peak * n_bits <= 32767
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ LAYERS = [
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
 LEAVES = {
     "_lanes": {"llvmlite", "numba"},
-    **{name: {"numpy", "numba"} for name in ("_heaps", "_sketches", "kernels", "_updates")},
+    **{name: {"typing", "numpy", "numba"} for name in ("_heaps", "_sketches", "kernels", "_updates")},
 }
 
 
