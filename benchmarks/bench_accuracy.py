@@ -1,4 +1,4 @@
-"""How well do the models rank: NDCG by both protocols, at 32, 64 and 128 bits, over random splits?
+"""RQ1 of the paper: how well do the models rank, by both protocols, at 32, 64 and 128 bits, over random splits?
 
     python benchmarks/bench_accuracy.py --data DIR --dataset ml-1m --save
 
@@ -10,14 +10,13 @@ CCCF with learned weights chooses for itself, in each split, and is judged with 
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from common import load, print_machine, save
+from trials import SPLITS, code_ndcg
 
 from cccf_index.datasets import Ratings, split_ratings
 from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
@@ -25,8 +24,7 @@ from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 
 CUTS = (2, 4, 6, 8, 10)
 GRID = (0.03, 0.05, 0.07, 0.09, 0.12, 0.2, 0.3, 0.45, 0.7)
-COMPONENTS = 8
-SPLITS = 5
+COMPONENTS, BANDWIDTH = 8, 1.2
 LEARNED = "CCCF, learned"
 MODELS: dict[str, Callable[[int], Any]] = {
     "MF": lambda bits: MF(bits),
@@ -34,8 +32,7 @@ MODELS: dict[str, Callable[[int], Any]] = {
     "DCF": lambda bits: DCF(bits),
     "DCMF": lambda bits: DCMF(bits),
     "MF, all pairs": lambda bits: MF(bits, unobserved=0.1),
-    "CCCF, h = 1.2": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, "kernel", bandwidth=1.2),
-    "CCCF, h = 0.4": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, "kernel", bandwidth=0.4),
+    "CCCF, kernel": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, "kernel", bandwidth=BANDWIDTH),
     LEARNED: lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, queries="real"),
 }
 
@@ -110,17 +107,10 @@ def learned(bits: int, ratings: Ratings, seeds: list[int]) -> dict[str, dict[str
         model = MODELS[LEARNED](bits).fit(train)
         seconds.append(time.perf_counter() - begin)
         choices.append([model.latents_.regularization, model.latents_.unobserved, model.bias_share_])
-        users = np.repeat(np.arange(test.shape[0]), np.diff(test.indptr))
         items = model.item_codes_.to_vectors()
         for name, queries in (("coded", model.user_codes_), ("real-valued", model.user_queries_)):
             vectors = model.user_codes_.to_vectors() if name == "coded" else model.user_queries_
-            scores = np.concatenate(
-                [
-                    np.einsum("ij,ij->i", vectors[users[part]], items[test.indices[part]])
-                    for part in (slice(start, start + 2**16) for start in range(0, test.nnz, 2**16))
-                ]
-            )
-            figures[name][0].append(rated_ndcg(scores, test, CUTS))
+            figures[name][0].append(code_ndcg(vectors, items, test, CUTS))
             ranking = model.to_index().search(queries, max(CUTS), exclude=train)[1]
             figures[name][1].append(catalogue_ndcg(ranking, test, CUTS))
     chosen = {"seconds": float(np.mean(seconds)), "regularization, unobserved, bias": choices}
@@ -143,8 +133,11 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128])
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--name", default="accuracy", help="of the results")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<name>-<dataset>.json")
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="write benchmarks/results/accuracy-<dataset>.json; rows of it that are not measured stay",
+    )
     arguments = parser.parse_args()
     ratings = load(arguments.data, arguments.dataset)
     names = [name for name in arguments.models if name != "DCMF" or ratings.item_features is not None]
@@ -153,26 +146,25 @@ def main() -> None:
     print("\n| model | bits | regularization | rated NDCG@10 | catalogue NDCG@10 | training, s |")
     print("|---|---|---|---|---|---|")
     seeds = list(range(arguments.splits))
-    figures = baseline(ratings, seeds)
-    results: dict[str, Any] = {"cut-offs": list(CUTS), "splits": arguments.splits, "mean and popularity": figures}
-    print(row("item mean, popularity", "", figures), flush=True)
+
+    def keep(label: str, name: str, bits: Any, figures: dict[str, Any]) -> None:
+        print(row(name, bits, figures), flush=True)
+        if arguments.save:
+            figures = {"splits": len(seeds), **figures}
+            config = {"cut-offs": CUTS, "components": COMPONENTS, "bandwidth": BANDWIDTH, "grid": GRID}
+            command = f"python benchmarks/bench_accuracy.py --data DIR --dataset {arguments.dataset} --save"
+            save(f"accuracy-{arguments.dataset}", command, {label: figures}, keep=True, config=config)
+
+    keep("mean and popularity", "item mean, popularity", "", baseline(ratings, seeds))
     for name in names:
         if name == LEARNED:
             for bits in arguments.bits:
                 for queries, figures in learned(bits, ratings, seeds).items():
-                    results[f"{name}, {bits} bits, {queries} queries"] = figures
-                    print(row(f"{name}, {queries}", bits, figures), flush=True)
+                    keep(f"{name}, {bits} bits, {queries} queries", f"{name}, {queries}", bits, figures)
             continue
         regularization = tuned(name, ratings, split_ratings(ratings.user_items, seed=0)[0])
         for bits in arguments.bits:
-            figures = results[f"{name}, {bits} bits"] = measured(name, bits, regularization, ratings, seeds)
-            print(row(name, bits, figures), flush=True)
-    if arguments.save:
-        options = ["--data", "DIR", *sys.argv[1:]]
-        if "--data" in sys.argv:
-            del options[(place := sys.argv.index("--data") + 1) : place + 2]
-        command = shlex.join(["python", "benchmarks/bench_accuracy.py", *options])
-        save(f"{arguments.name}-{arguments.dataset}", command, results)
+            keep(f"{name}, {bits} bits", name, bits, measured(name, bits, regularization, ratings, seeds))
 
 
 if __name__ == "__main__":

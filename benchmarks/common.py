@@ -79,8 +79,10 @@ def print_machine() -> None:
         print(f"{key:12}{value}")
 
 
-def save(name: str, command: str, results: dict[str, Any], keep: bool = False) -> None:
-    """Write the results to ``results/<name>.json``, with the command and the machine.
+def save(
+    name: str, command: str, results: dict[str, Any], keep: bool = False, config: dict[str, Any] | None = None
+) -> None:
+    """Write the results to ``results/<name>.json``, with the command, the machine and what was set.
 
     If `keep`, topics and figures of the file that were not measured anew stay.
     """
@@ -88,7 +90,8 @@ def save(name: str, command: str, results: dict[str, Any], keep: bool = False) -
     path = RESULTS / f"{name}.json"
     known = json.loads(path.read_text())["results"] if keep and path.exists() else {}
     merged = {topic: {**known.get(topic, {}), **results.get(topic, {})} for topic in {**known, **results}}
-    content = rounded({"command": command, "machine": machine(), "results": merged})
+    settings = {} if config is None else {"config": config}
+    content = rounded({"command": command, **settings, "machine": machine(), "results": merged})
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
