@@ -18,7 +18,8 @@ from cccf_index.quantizer import CompositionalQuantizer
 VARIED = [(G, r) for r in (4, 8, 16) for G in (1, 2, 4, 8, 16)]
 FIXED = [(G, total // G) for total in (32, 64, 128) for G in (1, 2, 4, 8, 16, 32)]
 SHAPES = sorted({*VARIED, *FIXED})
-CONFIG = {"bandwidth": 1.2, "kernel factors": 32, "varied": VARIED, "fixed": FIXED}
+BANDWIDTH, FACTORS = 1.2, 32
+CONFIG = {"bandwidth": BANDWIDTH, "kernel factors": FACTORS, "varied": VARIED, "fixed": FIXED}
 
 
 def work(task: Task) -> dict[str, Any]:
@@ -26,9 +27,9 @@ def work(task: Task) -> dict[str, Any]:
     train, test = task.split_parts()
     figures = {}
     if task.part == "kernel":
-        latents = MF(int(CONFIG["kernel factors"]), verbose=False).fit(train)  # type: ignore[call-overload]
+        latents = MF(FACTORS, verbose=False).fit(train)
         for G, r in SHAPES:
-            model = CCCF(G, r, "kernel", bandwidth=CONFIG["bandwidth"], latents=latents, verbose=False).fit(train)
+            model = CCCF(G, r, "kernel", bandwidth=BANDWIDTH, latents=latents, verbose=False).fit(train)
             figures[f"{G}x{r}"] = code_ndcg(model.user_codes_.to_vectors(), model.item_codes_.to_vectors(), test)
         return figures
     model = CCCF(8, 16, verbose=False).fit(train)

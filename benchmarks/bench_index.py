@@ -15,9 +15,10 @@ import tempfile
 
 import faiss
 import numpy as np
-from common import best_seconds, report
+from common import report
 
 import cccf_index as ci
+from cccf_index.race import best_seconds
 
 FIRST_CALL = """
 import sys, time

@@ -14,11 +14,12 @@ import re
 from typing import Any
 
 import numpy as np
-from common import best_seconds, report
+from common import report
 from numba import njit
 
 from cccf_index._lanes import BLOCK, reaching, table
 from cccf_index._tables import HANDLE
+from cccf_index.race import best_seconds
 
 COMPONENTS = 8
 ROWS = 8192

@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -22,18 +23,17 @@ from typing import Any
 import faiss
 import numpy as np
 from catalogues import Catalogue, Store
-from common import best_seconds, print_machine, save
+from common import print_machine, save
 from numpy.typing import NDArray
-from peers import GRAPH_LIMIT, GRAPHS, NAMES, PEERS, Found, Method, binary
+from peers import GRAPHS, NAMES, PEERS
 
 from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
 from cccf_index.evaluation import catalogue_ndcg
+from cccf_index.race import GRAPH_LIMIT, Method, best_seconds, binary, of_cccf, patient_seconds, recall, timed, unseen
 
 K = 10
 QUERIES, FEWER = 2048, 1024  # the second of large catalogues; in smaller batches faiss does not use BLAS there
 LARGE = 200_000
-SINGLES = 100
-RUNS, PATIENCE = 7, 2.0  # as many runs as take so many seconds
 RECALL_KEY = "recall of the factors' first ten"
 DEPTH = 1000  # items that are asked for, so that enough are left without those of the training part
 CATALOGUES = ("gowalla", "ciao", "amazon-dfm", "146469", "1000000")
@@ -51,11 +51,8 @@ def ours(store: Store, one: Catalogue, rows: NDArray[np.int64], active: int) -> 
     label = "CCCF 8x16" + ("" if active == 8 else f", {active} of 8 active")
 
     def method(kind: str, family: str, index: Any, queries: Any, params: Any = None, exact: bool = False) -> Method:
-        def search(some: Any, k: int, threads: int) -> Found:
-            faiss.omp_set_num_threads(threads)
-            return index.search(queries[some], k, params=params)[1]
-
-        return Method(f"{label}, {kind}", f"{label}, {family}", index.nbytes / index.ntotal, search, exact, exact)
+        found = of_cccf(f"{label}, {kind}", index, queries, params, f"{label}, {family}")
+        return replace(found, exact=exact, quantizes=exact)
 
     index = IndexCCCF(8, 16, "auto", quantizer=quantizer)
     index.add(items)
@@ -88,49 +85,13 @@ def packed(codes: CompositionalCodes) -> NDArray[np.uint8]:
     return np.ascontiguousarray(codes.bits[:, 0]).view(np.uint8)
 
 
-def judged(found: Found, one: Catalogue, rows: NDArray[np.int64], tenth: NDArray[np.float32]) -> float:
-    """Return the recall of the factors' first ten, by scores that are computed here from the ids."""
-    known = found >= 0
-    for ids, good in zip(found, known, strict=True):
-        assert len(np.unique(ids[good])) == good.sum(), "an item was returned twice"
-    scores = np.einsum("qd,qkd->qk", one.users[rows], one.items[np.maximum(found, 0)])
-    scores[~known] = -np.inf
-    return float(np.greater_equal(scores, tenth[:, None] - 1e-5 * np.abs(tenth[:, None])).mean())
-
-
 def ndcg(method: Method, one: Catalogue, rows: NDArray[np.int64]) -> float:
     """Return NDCG@10 of held-out items."""
     assert one.train is not None
     found = method.search(slice(None), min(DEPTH, len(one.items)), 2)
-    unseen = np.full((len(found), K), -1, dtype=np.int64)
-    seen = one.train[rows]
-    for row, items in enumerate(found):
-        kept = items[~np.isin(items, seen.indices[seen.indptr[row] : seen.indptr[row + 1]])][:K]
-        unseen[row, : len(kept)] = kept
-    return catalogue_ndcg(unseen, one.test[rows], threshold=4.0 if one.name in EXPLICIT else 0.0)
-
-
-def timed(method: Method, nq: int) -> dict[str, float]:
-    """Return microseconds of a query."""
-    everything = slice(None)
-    singles = [slice(row, row + 1) for row in range(min(SINGLES, nq))]
-
-    def one_by_one() -> None:
-        for row in singles:
-            method.search(row, K, 1)
-
-    return {
-        "batch, us": patient_seconds(lambda: method.search(everything, K, 1)) / nq * 1e6,
-        "one query, us": patient_seconds(one_by_one) / len(singles) * 1e6,
-        "batch on two threads, us": patient_seconds(lambda: method.search(everything, K, 2)) / nq * 1e6,
-    }
-
-
-def patient_seconds(work: Callable[[], Any]) -> float:
-    """Return the seconds of the fastest run, of as many as there is patience for."""
-    begin = time.perf_counter()
-    work()
-    return best_seconds(work, int(np.clip(PATIENCE / (time.perf_counter() - begin), 1, RUNS)))
+    return catalogue_ndcg(
+        unseen(found, one.train[rows], K), one.test[rows], threshold=4.0 if one.name in EXPLICIT else 0.0
+    )
 
 
 def race(store: Store, name: str, methods: list[str] | None) -> dict[str, Any]:
@@ -169,10 +130,10 @@ def race(store: Store, name: str, methods: list[str] | None) -> dict[str, Any]:
         if methods and not any(part in method.name for part in methods):
             continue
         figures: dict[str, Any] = {"family": method.family, "bytes an item": method.bytes}
-        figures[RECALL_KEY] = judged(method.search(slice(None), K, 2), one, rows, tenth)
+        figures[RECALL_KEY] = recall(method.search(slice(None), K, 2), one.users[rows], one.items, tenth)
         if one.has_test and (method.exact or method.quantizes):
             figures["NDCG@10"] = ndcg(method, one, rows)
-        figures.update(timed(method, len(queries)))
+        figures.update(timed(method, len(queries), K))
         results[method.name] = figures
         reference = results.get("IndexFlatIP", figures)
         for kind in ("batch", "one query"):

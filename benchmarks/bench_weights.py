@@ -32,12 +32,11 @@ def rounded_vectors(codes: CompositionalCodes, scale: int) -> NDArray[np.float32
 
 def rounded_figures(model: CCCF, test: Any, label: str) -> dict[str, Any]:
     """Return NDCG@10 at each scale."""
-    return {
-        f"{label}e = {scale}": code_ndcg(
-            *(rounded_vectors(c, scale) for c in (model.user_codes_, model.item_codes_)), test
-        )
-        for scale in SCALES
-    }
+    figures = {}
+    for scale in SCALES:
+        users, items = (rounded_vectors(codes, scale) for codes in (model.user_codes_, model.item_codes_))
+        figures[f"{label}e = {scale}"] = code_ndcg(users, items, test)
+    return figures
 
 
 def work(task: Task) -> dict[str, Any]:

@@ -7,8 +7,6 @@ import os
 import pathlib
 import platform
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -18,17 +16,6 @@ import numpy as np
 from cccf_index.datasets import Ratings, read_ratings
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-
-
-def best_seconds(work: Callable[[], Any], runs: int = 5) -> float:
-    """Return the seconds of the fastest of several runs, after one that does not count."""
-    work()
-    best = float("inf")
-    for _ in range(runs):
-        start = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - start)
-    return best
 
 
 def machine() -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Task:
     part: str
 
     def ratings(self) -> Ratings:
+        """Return the whole data set, which the process keeps for its next task."""
         return _loaded(self.data, self.dataset)
 
     def split_parts(self) -> tuple[Any, Any]:

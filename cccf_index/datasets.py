@@ -50,11 +50,11 @@ class Ratings:
 
     def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
         """Return the rows of users by their ids; an id that is not there is a ValueError."""
-        return _places(self.user_ids, ids, "user")
+        return rows_of(self.user_ids, ids, "users in these ratings")
 
     def item_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
         """Return the columns of items by their ids, which are the rows of items in models and indexes."""
-        return _places(self.item_ids, ids, "item")
+        return rows_of(self.item_ids, ids, "items in these ratings")
 
     def __repr__(self) -> str:
         m, n = self.user_items.shape
@@ -201,13 +201,15 @@ def synthetic_ratings(
     n_groups: int = 8,
     ratings_per_user: int = 50,
     noise: float = 0.5,
+    affinity: float = 0.0,
     seed: int = 0,
 ) -> Ratings:
     """Make up ratings from 1 to 5 with planted groups of taste.
 
     Each user and item belongs to one of `n_groups` groups, whose members are alike up to individual differences. Users
     differ in how many items they rate and how well they rate on the whole, items in popularity and quality. A rating
-    is the match of the two, rounded, with Gaussian noise.
+    is the match of the two, rounded, with Gaussian noise. Of the items that a user rates a share of `affinity` is of
+    their own group; the others are of any.
 
     Returns
     -------
@@ -219,6 +221,8 @@ def synthetic_ratings(
     n_groups = _check.integer(n_groups, "n_groups", 1)
     ratings_per_user = _check.integer(ratings_per_user, "ratings_per_user", 1)
     noise = _check.number(noise, "noise", 0)
+    if _check.number(affinity, "affinity", 0) > 1:
+        raise ValueError(f"`affinity` must be at most 1, got {affinity}.")
     rng = np.random.default_rng(_check.integer(seed, "seed", 0))
     dimension = 16
     user_groups, item_groups = rng.integers(0, n_groups, n_users), rng.integers(0, n_groups, n_items)
@@ -226,12 +230,17 @@ def synthetic_ratings(
     users = tastes[user_groups] + 0.5 * rng.standard_normal((n_users, dimension))
     items = tastes[item_groups] + 0.5 * rng.standard_normal((n_items, dimension))
     quality, mildness = 0.4 * rng.standard_normal(n_items), 0.3 * rng.standard_normal(n_users)
-    popularity = np.cumsum(rng.permutation(1 / (np.arange(n_items) + 10)))
+    popularity = rng.permutation(1 / (np.arange(n_items) + 10))
 
     counts = np.clip(np.rint(ratings_per_user * rng.gamma(4, 0.25, n_users)), 1, n_items // 2).astype(np.int64)
     rows = np.repeat(np.arange(n_users), counts + counts // 2)  # more than wanted: some draws fall together
-    drawn = np.searchsorted(popularity, rng.random(len(rows)) * popularity[-1])
-    rows, columns = np.divmod(np.unique(rows * n_items + np.minimum(drawn, n_items - 1)), n_items)
+    drawn = _drawn(rng, popularity, np.arange(n_items), len(rows))
+    for group in range(n_groups) if affinity else ():
+        own = np.flatnonzero((user_groups[rows] == group) & (rng.random(len(rows)) < affinity))
+        members = np.flatnonzero(item_groups == group)
+        if len(members):
+            drawn[own] = _drawn(rng, popularity, members, len(own))
+    rows, columns = np.divmod(np.unique(rows * n_items + drawn), n_items)
     order = np.lexsort((rng.random(len(rows)), rows))  # of each user's items, keep as many as wanted at random
     place = np.arange(len(rows)) - np.searchsorted(rows, rows)
     kept = order[place < counts[rows]]
@@ -249,13 +258,32 @@ def synthetic_ratings(
     )
 
 
-def _places(known: NDArray[Any], ids: ArrayLike, word: str) -> NDArray[np.int64]:
-    wanted = np.asarray(ids)
-    found = np.isin(wanted, known)
-    if not found.all():
-        raise ValueError(f"`ids` must be ids of {word}s in these ratings, got {wanted[~found].flat[0]!r}.")
+def _drawn(
+    rng: np.random.Generator, popularity: NDArray[np.float64], items: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Draw n of these items, each as often as it is popular."""
+    share = np.cumsum(popularity[items])
+    return items[np.minimum(np.searchsorted(share, rng.random(n) * share[-1]), len(items) - 1)]
+
+
+def places(known: NDArray[Any], wanted: ArrayLike) -> NDArray[np.int64]:
+    """Return where each id stands among those that are known, -1 where it does not; 7 and "7" are one."""
+    ids = np.asarray(wanted)
+    if (known.dtype.kind in "iu") != (ids.dtype.kind in "iu"):
+        known, ids = known.astype(str), ids.astype(str)
+    if not len(known):
+        return np.full(ids.shape, -1)
     order = np.argsort(known, kind="stable")
-    return order[np.searchsorted(known[order], wanted)]
+    place = np.minimum(np.searchsorted(known[order], ids), len(known) - 1)
+    return np.where(known[order][place] == ids, order[place], -1)
+
+
+def rows_of(known: NDArray[Any], ids: ArrayLike, what: str) -> NDArray[np.int64]:
+    """Return where each id stands; one that is not known is a ValueError: `what` says of what they must be ids."""
+    found = places(known, ids)
+    if (found < 0).any():
+        raise ValueError(f"`ids` must be ids of {what}, got {np.asarray(ids)[found < 0].flat[0]!r}.")
+    return found
 
 
 def _numbered(

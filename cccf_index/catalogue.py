@@ -1,0 +1,202 @@
+"""An index with the names of its items and users, and what searches it for each user: one file to serve from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from cccf_index import _container, io
+from cccf_index.codes import CompositionalCodes
+from cccf_index.datasets import Ratings, places, rows_of
+from cccf_index.index import IndexCCCF
+
+PREFIX = "catalogue."  # before the names of its arrays
+Named = Iterator[tuple[str, NDArray[Any], int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """An index, what its items and users are called, and the queries of the users.
+
+    `save` writes one file, which `cccf_index.read_index` reads as well: the names and queries are beside the index.
+
+    Parameters
+    ----------
+    index : IndexCCCF
+        Where there are `item_ids`, its ids are places in them: 0, 1, ...
+    item_ids : ndarray of int64 or str, shape (n_items,), optional
+        What your data calls the items; None where the ids of the index are the names.
+    user_ids : ndarray of int64 or str, shape (n_users,)
+    queries : CompositionalCodes or ndarray of float32, shape (n_users, d)
+        What searches the index for each user.
+    slope : float
+    intercepts : ndarray of float32, shape (n_users,)
+        The rating that a score of the index stands for is ``intercepts[user] + slope * score``.
+
+    Examples
+    --------
+    >>> from cccf_index.catalogue import Catalogue
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> from cccf_index.models import DCF
+    >>> ratings = synthetic_ratings(n_users=200, n_items=100)
+    >>> catalogue = Catalogue.of_model(DCF(n_bits=16).fit(ratings.user_items), ratings.user_ids, ratings.item_ids)
+    >>> users = catalogue.user_rows([7, 12])
+    >>> scores, items = catalogue.recommend(users, 3, exclude=catalogue.seen(ratings, users))
+    >>> items.shape
+    (2, 3)
+    """
+
+    index: IndexCCCF
+    item_ids: NDArray[Any] | None
+    user_ids: NDArray[Any]
+    queries: CompositionalCodes | NDArray[np.float32]
+    slope: float
+    intercepts: NDArray[np.float32]
+
+    @classmethod
+    def of_model(
+        cls, model: Any, user_ids: NDArray[Any], item_ids: NDArray[Any], scale: int | str | None = "auto"
+    ) -> Catalogue:
+        """Return the catalogue of a fitted model that has codes, with the names of its users and items."""
+        rows = np.arange(model.n_users_)
+        zero, one = (float(value) for value in model.to_ratings(np.array([0.0, 1.0])))
+        bias = getattr(model, "user_bias_", np.zeros(len(rows), dtype=np.float32))
+        intercepts = np.asarray(bias + zero, dtype=np.float32)
+        return cls(model.to_index(scale), item_ids, user_ids, model._queries_of(rows), one - zero, intercepts)
+
+    @classmethod
+    def of_vectors(
+        cls,
+        index: IndexCCCF,
+        vectors: NDArray[np.float32],
+        user_ids: NDArray[Any],
+        item_ids: NDArray[Any] | None,
+        offset: float = 0.0,
+    ) -> Catalogue:
+        """Return the catalogue of an index that takes vectors, and the vectors of its users.
+
+        `offset` is the rating that a score of 0 stands for.
+        """
+        return cls(index, item_ids, user_ids, vectors, 1.0, np.full(len(vectors), offset, dtype=np.float32))
+
+    def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
+        """Return the rows of users by their names; one that is not there is a ValueError."""
+        return rows_of(self.user_ids, ids, "users in this catalogue")
+
+    def recommend(
+        self, users: NDArray[np.int64], k: int, *, exclude: Any = None, params: Any = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return predicted ratings and ids of the index, (n, k) each, best first; -1 where there are no more items.
+
+        Parameters
+        ----------
+        users : ndarray of int64, shape (n,)
+            Rows of users.
+        k : int
+        exclude : scipy.sparse matrix, shape (n, any), optional
+            See `seen`.
+        params : SearchParametersCCCF, optional
+        """
+        scores, items = self.index.search(self.queries[users], k, exclude=exclude, params=params)
+        rated = np.float32(self.slope) * scores + self.intercepts[users][:, None]
+        return np.where(items >= 0, rated, scores), items
+
+    def names(self, items: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the names of items by their ids, none of which may be -1."""
+        return items if self.item_ids is None else self.item_ids[items]
+
+    def seen(self, ratings: Ratings, users: NDArray[np.int64]) -> sparse.csr_matrix:
+        """Return what these users rated, with the index's ids as columns; users and items not known here are left out.
+
+        Returns
+        -------
+        scipy.sparse.csr_matrix, shape (len(users), largest id + 1)
+        """
+        rows = places(ratings.user_ids, self.user_ids[users])
+        if self.item_ids is None:
+            wanted = ratings.item_ids if ratings.item_ids.dtype.kind in "iu" else np.full(len(ratings.item_ids), -1)
+            columns = np.where(wanted >= 0, wanted.astype(np.int64), -1)
+        else:
+            columns = places(self.item_ids, ratings.item_ids)
+        matrix = ratings.user_items.tocsr()
+        found = np.flatnonzero(rows >= 0)
+        part = matrix[rows[found]].tocoo()
+        known = columns[part.col] >= 0
+        pairs = (found[part.row[known]], columns[part.col[known]])
+        width = int(columns.max(initial=0)) + 1
+        return sparse.csr_matrix((np.ones(known.sum(), np.float32), pairs), shape=(len(users), width))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all to one file, checksummed and atomically."""
+        meta, arrays = io._contents(self.index)
+        coded = isinstance(self.queries, CompositionalCodes)
+        names = {"user_ids": self.user_ids} if self.item_ids is None else vars(self)
+        meta["catalogue"] = {
+            "slope": float(self.slope).hex(),
+            "coded": coded,
+            "ids": {name: names[name].dtype.kind for name in ("user_ids", "item_ids") if name in names},
+        }
+        own: dict[str, NDArray[Any]] = {"intercepts": self.intercepts}
+        if isinstance(self.queries, CompositionalCodes):
+            own |= {"bits": self.queries.bits, "weights": self.queries.weights}
+        else:
+            own["vectors"] = self.queries
+        for name in meta["catalogue"]["ids"]:
+            own |= {f"{name}.{part}": array for part, array in _packed(names[name]).items()}
+        extra: Named = ((PREFIX + name, np.ascontiguousarray(array), 0) for name, array in own.items())
+        _container.write_file(path, io.KIND, meta, chain(arrays, extra))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Catalogue:
+        """Read what `save` wrote, or an index that `write_index` wrote: its ids are the names, and it has no users."""
+        source = os.fspath(path)
+        meta, arrays = _container.read_file(path, io.KIND, mmap)
+        index = io._restored(meta, arrays, source, verify=True)
+        if "catalogue" not in meta:
+            none = np.empty(0, dtype=np.int64)
+            return cls(index, None, none, np.empty((0, index.d), np.float32), 1.0, np.empty(0, np.float32))
+        try:
+            about = meta["catalogue"]
+            own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+            ids = {name: _unpacked(own, name, kind) for name, kind in about["ids"].items()}
+            queries = own["vectors"] if not about["coded"] else _codes(own["bits"], own["weights"], index.n_bits, mmap)
+            users, items = ids["user_ids"], ids.get("item_ids")
+            if not len(users) == len(queries) == len(own["intercepts"]):
+                raise ValueError("its users do not fit their queries")
+            if items is not None and index.ntotal and not 0 <= index.ids[0] <= index.ids[-1] < len(items):
+                raise ValueError("its names do not fit its items")
+            return cls(index, items, users, queries, float.fromhex(about["slope"]), own["intercepts"])
+        except _container.BROKEN as error:
+            raise _container.damaged(source, error) from error
+
+
+def _codes(bits: NDArray[Any], weights: NDArray[Any], n_bits: int, mmap: bool) -> CompositionalCodes:
+    """Return codes; mapped ones stay on the disk, as `save` wrote them, which their checksum proves."""
+    if mmap and len(bits):
+        CompositionalCodes(bits[:1], weights[:1], n_bits)  # types and shapes
+        if len(bits) == len(weights):
+            return CompositionalCodes._trusted(bits, weights, n_bits)
+    return CompositionalCodes(bits, weights, n_bits)
+
+
+def _packed(ids: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return names as arrays of numbers: integers as they are, text as UTF-8 and where each begins."""
+    if ids.dtype.kind in "iu":
+        return {"numbers": ids.astype(np.int64)}
+    texts = [str(text).encode() for text in ids.tolist()]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return {"text": np.frombuffer(b"".join(texts), dtype=np.uint8), "ends": ends}
+
+
+def _unpacked(arrays: dict[str, NDArray[Any]], name: str, kind: str) -> NDArray[Any]:
+    if kind in "iu":
+        return arrays[f"{name}.numbers"]
+    text, ends = arrays[f"{name}.text"].tobytes(), arrays[f"{name}.ends"].tolist()
+    return np.array([text[begin:end].decode() for begin, end in pairwise(ends)], dtype=str)

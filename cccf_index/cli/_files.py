@@ -1,0 +1,176 @@
+"""Files in and out: ratings with their options, names, vectors; outputs that appear whole, or not at all."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index.datasets import Ratings, read_ratings
+from cccf_index.models import load
+
+MODEL, IDS, TRAIN, TEST = "model.cccf", "ids.npz", "train.npz", "test.npz"
+
+
+def add_ratings_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what tells how files of ratings are written."""
+    group = parser.add_argument_group("files of ratings (.csv, .tsv, MovieLens .dat, other text, .gz, .npz)")
+    group.add_argument("--sep", help="what separates columns (default: by the name of the file)")
+    group.add_argument("--columns", help="of user, item and rating: places from 0, or names in the header")
+    group.add_argument("--header", action=argparse.BooleanOptionalAction, help="whether the first line is one")
+    group.add_argument(
+        "--duplicates", default="error", choices=("error", "last", "mean"), help="ratings of one item by one user"
+    )
+    group.add_argument("--ids", default="auto", choices=("auto", "str"), help="str: 007 and 7 are two")
+
+
+def ratings_of(path: str, arguments: argparse.Namespace) -> Ratings:
+    """Read a file of ratings as the options say."""
+    columns = None
+    if arguments.columns is not None:
+        columns = [int(word) if word.isdigit() else word for word in arguments.columns.split(",")]
+    return read_ratings(
+        path,
+        sep=arguments.sep,
+        columns=columns,
+        header=arguments.header,
+        duplicates=arguments.duplicates,
+        ids=arguments.ids,
+    )
+
+
+def vectors_of(path: str) -> NDArray[np.float32]:
+    """Map a .npy file of vectors, a row each."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is no .npy file of vectors: {error}. Write it by numpy.save.") from error
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu" or 0 in array.shape:
+        shown = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "several arrays"
+        raise ValueError(f"{path} must hold numbers of shape (rows, dimensions), got {shown}.")
+    return array
+
+
+def names_of(path: str | None, n: int, what: str) -> NDArray[Any]:
+    """Read n names, one a line or as .npy; 0, 1, ... where there is no file."""
+    if path is None:
+        return np.arange(n)
+    if path.endswith(".npy"):
+        names = np.load(path, allow_pickle=False)
+    else:
+        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+        numbers = all(line.strip().lstrip("-").isdigit() for line in lines)
+        names = np.array([int(line) for line in lines]) if numbers else np.array([line.strip() for line in lines])
+    if names.shape != (n,) or len(np.unique(names)) != n:
+        raise ValueError(f"{path} must hold {n} different names, one for each of the {what}, got {names.shape}.")
+    return names
+
+
+def check_free(path: str, force: bool) -> None:
+    """Refuse an output that exists, or that cannot be written, before any work is done."""
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(parent):
+        raise FileNotFoundError(2, "there is no such folder to write to", parent)
+    if os.path.lexists(path) and not force:
+        raise ValueError(f"{path} exists. Pass --force to replace it, or name another by -o.")
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(13, "cannot write to this folder", parent)
+
+
+@contextmanager
+def new_file(path: str) -> Iterator[str]:
+    """Yield the name of a file beside `path` that takes its place at the end; an error leaves nothing of it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    beside = os.path.join(folder, f".{secrets.token_hex(4)}.tmp.{name}")  # the end tells some writers the format
+    try:
+        yield beside
+        os.replace(beside, path)
+    except BaseException:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise
+
+
+@contextmanager
+def new_folder(path: str, owned: str) -> Iterator[str]:
+    """Yield a folder beside `path` that takes its place at the end; an older one must hold a file `owned`."""
+    target = os.path.abspath(path)
+    if os.path.lexists(target) and not os.path.isfile(os.path.join(target, owned)):
+        raise ValueError(f"{path} is not replaced, as it holds no {owned}. Name another by -o.")
+    beside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{secrets.token_hex(4)}.tmp")
+    os.mkdir(beside)
+    try:
+        yield beside
+        if os.path.lexists(target):
+            older = f"{beside}.old"
+            os.rename(target, older)
+            os.rename(beside, target)
+            shutil.rmtree(older)
+        else:
+            os.rename(beside, target)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What ``cccf train`` writes: a model, the names of its users and items, and the parts of a split."""
+
+    model: Any
+    user_ids: NDArray[Any]
+    item_ids: NDArray[Any]
+    train: Ratings | None = None
+    test: Ratings | None = None
+
+    def write(self, folder: str) -> None:
+        """Write into a folder that is there."""
+        self.model.save(os.path.join(folder, MODEL))
+        np.savez(os.path.join(folder, IDS), user_ids=self.user_ids, item_ids=self.item_ids)
+        for name, part in ((TRAIN, self.train), (TEST, self.test)):
+            if part is not None:
+                write_ratings(os.path.join(folder, name), part)
+
+    @classmethod
+    def read(cls, folder: str) -> ModelFolder:
+        """Read a folder; one that is none is a ValueError."""
+        path = os.path.join(folder, MODEL)
+        if not os.path.exists(folder):
+            raise FileNotFoundError(2, "there is no such folder of a model", folder)
+        if not os.path.isfile(path):
+            raise ValueError(f"{folder} is no folder of `cccf train`: it has no {MODEL}.")
+        model = load(path)
+        names = os.path.join(folder, IDS)
+        try:
+            with np.load(names, allow_pickle=False) as file:
+                ids = file["user_ids"], file["item_ids"]
+        except (ValueError, KeyError, EOFError, OSError) as error:
+            raise ValueError(f"{names} is missing or damaged: {error}. Train the model again.") from error
+        if (len(ids[0]), len(ids[1])) != (model.n_users_, model.n_items_):
+            raise ValueError(f"{names} does not fit {path}. Train the model again.")
+        parts = [os.path.join(folder, name) for name in (TRAIN, TEST)]
+        return cls(model, *ids, *(read_ratings(part) if os.path.isfile(part) else None for part in parts))
+
+
+def write_ratings(path: str, ratings: Ratings) -> None:
+    """Write ratings as a .npz that `read_ratings` reads."""
+    matrix = ratings.user_items.tocoo()
+    np.savez_compressed(path, user=ratings.user_ids[matrix.row], item=ratings.item_ids[matrix.col], rating=matrix.data)
+
+
+def aligned(ratings: Ratings, rows: NDArray[np.int64], columns: NDArray[np.int64], shape: Any) -> sparse.csr_matrix:
+    """Return ratings in the rows and columns of a model; those at -1 are left out."""
+    matrix = ratings.user_items.tocoo()
+    known = (rows[matrix.row] >= 0) & (columns[matrix.col] >= 0)
+    pairs = (rows[matrix.row[known]], columns[matrix.col[known]])
+    return sparse.csr_matrix((matrix.data[known], pairs), shape=shape)

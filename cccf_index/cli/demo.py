@@ -1,0 +1,228 @@
+"""``cccf demo``: the whole way from ratings to recommendations, beside what one would take instead."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import faiss
+import numpy as np
+
+from cccf_index.catalogue import Catalogue
+from cccf_index.cli._console import Console, table
+from cccf_index.cli._files import ModelFolder, add_ratings_arguments, check_free, new_folder, ratings_of
+from cccf_index.cli.recommend import CSV, columns_of
+from cccf_index.codes import CompositionalCodes
+from cccf_index.datasets import Ratings, k_core, split_ratings, synthetic_ratings
+from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
+from cccf_index.models import CCCF, DCF, MF
+from cccf_index.race import Method, binary, of_cccf, of_faiss, patient_seconds, unseen
+
+NAME, HELP = "demo", "the whole way from ratings to recommendations, against dot products"
+EXAMPLES = """  cccf demo
+  cccf demo --ratings ratings.csv -o mine
+"""
+SYNTHETIC: dict[str, Any] = {
+    "n_users": 4000,
+    "n_items": 20_000,
+    "n_groups": 40,
+    "ratings_per_user": 80,
+    "affinity": 0.8,
+}
+COMPONENTS, BITS, FACTORS, K = 8, 16, 128, 10
+UNOBSERVED = 0.1  # weight of pairs without a rating, as the best of all items are asked for
+RESULT, FOLDER = "demo.json", "cccf-demo"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what only this command takes."""
+    parser.add_argument("--ratings", metavar="FILE", help="your own ratings (default: made up)")
+    parser.add_argument("--k-core", type=int, metavar="K", help="keep users and items with at least K ratings")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help=f"where all goes (default: {FOLDER}, or {FOLDER}-2)")
+    parser.add_argument("--force", action="store_true", help="replace an older demo")
+    add_ratings_arguments(parser)
+
+
+@dataclass
+class Entry:
+    """A model in the race: how long it took to train, and how it is searched."""
+
+    model: Any
+    seconds: float
+    method: Method
+
+
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Train, build, save, search, compare."""
+    begin = time.perf_counter()
+    output = arguments.output or _free_name()
+    check_free(output, arguments.force)
+    if arguments.ratings is None:
+        ratings = synthetic_ratings(seed=arguments.seed, **SYNTHETIC)
+    else:
+        ratings = ratings_of(arguments.ratings, arguments)
+    if arguments.k_core is not None:
+        ratings = k_core(ratings, arguments.k_core)
+    implicit = bool(ratings.user_items.data.min() == ratings.user_items.data.max())
+    train, test = split_ratings(ratings.user_items, seed=arguments.seed)
+    console.note(f"{ratings}, {train.nnz:,} to learn from and {test.nnz:,} held out")
+    with _told(console, "kernels compiled, or read from the cache") as compiled:
+        _compile(implicit)
+    entries = _trained(train, implicit, arguments.seed, console)
+    ours = entries[-1]
+    with new_folder(output, RESULT) as folder:
+        with _told(console, "index built and saved"):
+            catalogue = Catalogue.of_model(ours.model, ratings.user_ids, ratings.item_ids)
+            catalogue.save(os.path.join(folder, "items.cccf"))
+            parts = (replace(ratings, user_items=part) for part in (train, test))
+            os.mkdir(os.path.join(folder, "model"))
+            ModelFolder(ours.model, ratings.user_ids, ratings.item_ids, *parts).write(os.path.join(folder, "model"))
+        with _told(console, f"first {K} items of all users, without those that they have rated, written"):
+            _write_recommendations(catalogue, ratings, os.path.join(folder, "recs.csv"))
+        with _told(console, "accuracy and speed measured"):
+            rows = [_figures(entry, train, test, implicit) for entry in entries]
+        result = {
+            "users": train.shape[0],
+            "items": train.shape[1],
+            "ratings": int(ratings.user_items.nnz),
+            "rows": rows,
+            "faster than IndexFlatIP": rows[0]["seconds"] / rows[-1]["seconds"],
+            "NDCG against MF": rows[-1]["NDCG@10"] / rows[0]["NDCG@10"] - 1,
+            "seconds of compiling": compiled[0],
+            "seconds in all": time.perf_counter() - begin,
+            "output": output,
+        }
+        with open(os.path.join(folder, RESULT), "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=2)
+        drawn = _draw(rows, os.path.join(folder, "demo.png"), console)
+    console.result(_text(result, output, drawn, ratings), result)
+
+
+def _free_name() -> str:
+    """Return the first name that is free: a demo never replaces anything by itself."""
+    names = (FOLDER if number == 1 else f"{FOLDER}-{number}" for number in range(1, 10**6))
+    return next(name for name in names if not os.path.lexists(name))
+
+
+@contextmanager
+def _told(console: Console, what: str) -> Iterator[list[float]]:
+    """Say what was done, and how long it took, which is yielded, too."""
+    begin, seconds = time.perf_counter(), [0.0]
+    yield seconds
+    seconds[0] = time.perf_counter() - begin
+    console.note(f"{seconds[0]:6.1f} s  {what}")
+
+
+def _compile(implicit: bool) -> None:
+    """Run once, on a little data, all that the demo will run."""
+    few = synthetic_ratings(200, 300, n_groups=4, ratings_per_user=20).user_items
+    rough = {"n_factors": 4, "verbose": False}
+    models: list[Any] = [CCCF(COMPONENTS, BITS, regularization=0.1, unobserved=UNOBSERVED, **rough)]  # type: ignore[arg-type]
+    if not implicit:
+        models += [MF(4, unobserved=UNOBSERVED, verbose=False), DCF(FACTORS, alpha=0, beta=0, verbose=False)]
+    for model in models:
+        model.fit(few)
+    codes = models[0].user_codes_
+    models[0].to_index().search(codes, K, exclude=few)
+
+
+def _trained(train: Any, implicit: bool, seed: int, console: Console) -> list[Entry]:
+    """Return MF, DCF and CCCF; CCCF is trained first, as it chooses how strongly both it and MF are regularized."""
+    options: dict[str, Any] = {"seed": seed, "verbose": not console.quiet}
+    kind = {"feedback": "implicit"} if implicit else {"unobserved": UNOBSERVED}
+    with _told(console, f"CCCF of {COMPONENTS} x {BITS} bits trained") as seconds:
+        model = CCCF(COMPONENTS, BITS, **kind, **options).fit(train)
+    name = f"CCCF {COMPONENTS}x{BITS}, IndexCCCF"
+    ours = Entry(model, seconds[0], of_cccf(name, model.to_index(), model.user_codes_))
+    entries = []
+    if implicit:
+        mf, seconds = model.latents_, [float("nan")]  # what CCCF learned from
+    else:
+        with _told(console, f"MF of {FACTORS} factors trained") as seconds:
+            mf = MF(FACTORS, model.latents_.regularization, unobserved=UNOBSERVED, **options).fit(train)
+    factors = np.ascontiguousarray(mf.user_factors_, dtype=np.float32)
+    d = factors.shape[1]
+    flat = of_faiss(f"MF, IndexFlatIP({d})", "MF", 4 * d, mf.to_index(), factors)
+    entries.append(Entry(mf, seconds[0], flat))
+    if not implicit:
+        with _told(console, f"DCF of {FACTORS} bits trained") as seconds:
+            dcf = DCF(FACTORS, **options).fit(train)
+        items, users = (_packed(codes) for codes in (dcf.item_codes_, dcf.user_codes_))
+        entries.append(Entry(dcf, seconds[0], binary(items, users, f"DCF, IndexBinaryFlat({FACTORS})")))
+    return [*entries, ours]
+
+
+def _packed(codes: CompositionalCodes) -> Any:
+    return np.ascontiguousarray(codes.bits[:, 0]).view(np.uint8)
+
+
+def _write_recommendations(catalogue: Catalogue, ratings: Ratings, path: str) -> None:
+    users = np.arange(len(catalogue.user_ids))
+    found = catalogue.recommend(users, K, exclude=catalogue.seen(ratings, users))
+    CSV().write(f"{path}.rows", columns_of(catalogue, users, *found))
+    CSV().join([f"{path}.rows"], path)
+    os.unlink(f"{path}.rows")
+
+
+def _figures(entry: Entry, train: Any, test: Any, implicit: bool) -> dict[str, Any]:
+    """Return accuracy and speed; the first items of all users are timed on one thread."""
+    threads = faiss.omp_get_max_threads()
+    depth = min(train.shape[1], K + int(np.diff(train.indptr).max()))
+    ranking = unseen(entry.method.search(slice(None), depth, threads), train, K)
+    threshold = float(test.data.min()) if implicit else 4.0
+    catalogue = catalogue_ndcg(ranking, test, K, threshold=threshold)
+    figures: dict[str, Any] = {"name": entry.method.name, "training seconds": entry.seconds}
+    if not implicit:
+        figures["rated NDCG@10"] = rated_ndcg(entry.model, test, K)
+    figures["catalogue NDCG@10"] = catalogue
+    figures["NDCG@10"] = figures.get("rated NDCG@10", catalogue)
+    figures["seconds"] = patient_seconds(lambda: entry.method.search(slice(None), K, 1))
+    faiss.omp_set_num_threads(threads)
+    figures["queries a second"] = train.shape[0] / figures["seconds"]
+    figures["bytes an item"] = entry.method.bytes
+    return figures
+
+
+def _draw(rows: list[dict[str, Any]], path: str, console: Console) -> bool:
+    from cccf_index.plots import plot_demo
+
+    try:
+        plot_demo(rows, path)
+    except ImportError as error:
+        console.note(str(error))
+        return False
+    return True
+
+
+def _text(result: dict[str, Any], output: str, drawn: bool, ratings: Ratings) -> str:
+    """Return the table, and what to do next."""
+    rows = result["rows"]
+    head = ("", "NDCG@10: rated", "all items", "training, s", f"top-{K} of all users, s", "queries/s", "bytes/item")
+    lines = [
+        (
+            row["name"],
+            f"{row['rated NDCG@10']:.4f}" if "rated NDCG@10" in row else "",
+            f"{row['catalogue NDCG@10']:.4f}",
+            f"{row['training seconds']:.1f}",
+            f"{row['seconds']:.3f}",
+            f"{row['queries a second']:,.0f}",
+            f"{row['bytes an item']:.0f}",
+        )
+        for row in rows
+    ]
+    smaller = rows[0]["bytes an item"] / rows[-1]["bytes an item"]
+    users = ",".join(str(name) for name in ratings.user_ids[:2].tolist())
+    return f"""
+{table([head, *lines])}
+
+CCCF is {result["faster than IndexFlatIP"]:.1f} times faster than MF's dot products, on one thread each, in 1/{smaller:.0f} of the memory; its NDCG@10 is {100 * result["NDCG against MF"]:+.1f} %.
+{result["seconds in all"]:.0f} s in all, {result["seconds of compiling"]:.0f} of them for kernels that are compiled once and then cached.
+
+{output}: items.cccf, model, recs.csv, demo.json{", demo.png" if drawn else ""}
+Next: cccf search {os.path.join(output, "items.cccf")} --users {users} -k 5"""  # noqa: E501

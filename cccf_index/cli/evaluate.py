@@ -1,0 +1,94 @@
+"""``cccf evaluate``: how well a model, or an index, ranks ratings that it has not seen."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index.catalogue import Catalogue
+from cccf_index.cli._console import Console, table
+from cccf_index.cli._files import ModelFolder, add_ratings_arguments, aligned, ratings_of
+from cccf_index.datasets import places
+from cccf_index.evaluation import catalogue_ndcg, rated_ndcg, recall
+
+NAME, HELP = "evaluate", "tell how well a model or an index ranks held-out ratings"
+EXAMPLES = """  cccf train ratings.csv --test-size 0.3 -o model && cccf evaluate model
+  cccf evaluate model test.csv --exclude-seen train.csv
+  cccf evaluate items.cccf test.csv --exclude-seen train.csv -k 10,100
+"""
+CUTS = "2,4,6,8,10"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what only this command takes."""
+    parser.add_argument("model", metavar="MODEL", help="a folder of `cccf train`, or a file of `cccf build`")
+    parser.add_argument("test", nargs="?", metavar="RATINGS", help="held-out ratings (default: those of --test-size)")
+    parser.add_argument("-k", default=CUTS, metavar="K,K,...", help=f"cut-offs (default: {CUTS})")
+    parser.add_argument("--exclude-seen", metavar="RATINGS", help="what must not be recommended: the training part")
+    parser.add_argument("--threshold", type=float, default=4.0, help="ratings from here are relevant (default: 4)")
+    add_ratings_arguments(parser)
+
+
+class _Served:
+    """A catalogue, as the evaluation takes models."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.user_ids, self.n_users_ = catalogue.user_ids, len(catalogue.user_ids)
+        self.item_ids = catalogue.index.ids if catalogue.item_ids is None else catalogue.item_ids
+        self.n_items_ = len(self.item_ids)
+        if catalogue.item_ids is None and not np.array_equal(self.item_ids, np.arange(self.n_items_)):
+            raise ValueError("The ids of the index must be 0, 1, ... to be evaluated. Build it with --item-ids.")
+
+    def recommend(self, users: NDArray[np.int64], k: int, exclude: Any = None) -> Any:
+        return self.catalogue.recommend(users, k, exclude=exclude)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Evaluate, and print a table."""
+    words = arguments.k.split(",")
+    if not all(word.strip().isdigit() and int(word) for word in words):
+        raise ValueError(f"-k must be numbers above 0, got {arguments.k!r}.")
+    cuts = [int(word) for word in words]
+    test = train = None
+    if os.path.isdir(arguments.model) or not os.path.exists(arguments.model):
+        kept = ModelFolder.read(arguments.model)
+        model, user_ids, item_ids = kept.model, kept.user_ids, kept.item_ids
+        if arguments.test is None:
+            test, train = kept.test, kept.train
+    else:
+        model = _Served(Catalogue.load(arguments.model, mmap=True))
+        user_ids, item_ids = model.user_ids, model.item_ids
+    if arguments.test is not None:
+        test = ratings_of(arguments.test, arguments)
+    if test is None:
+        raise ValueError(f"{arguments.model} holds no held-out ratings: name a file, or train with --test-size.")
+    if arguments.exclude_seen is not None:
+        train = ratings_of(arguments.exclude_seen, arguments)
+    shape = (len(user_ids), len(item_ids))
+    held, seen = (
+        None if part is None else aligned(part, places(user_ids, part.user_ids), places(item_ids, part.item_ids), shape)
+        for part in (test, train)
+    )
+    assert held is not None
+    unknown = test.user_items.nnz - held.nnz
+    if unknown:
+        console.note(f"{unknown:,} held-out ratings are of users or items that the model does not know, and left out.")
+    if not held.nnz:
+        raise ValueError("No held-out rating is of a user and an item of the model: are its ids others?")
+    figures: dict[str, list[float]] = {}
+    threshold = arguments.threshold
+    if held.data.min() == held.data.max():
+        threshold = float(held.data.min())
+        console.note("All held-out ratings are equal: each is relevant, and none is to be ranked above another.")
+    elif not isinstance(model, _Served):
+        figures["rated NDCG"] = rated_ndcg(model, held, cuts).tolist()
+    figures["catalogue NDCG"] = catalogue_ndcg(model, held, cuts, train=seen, threshold=threshold).tolist()
+    figures["recall"] = recall(model, held, cuts, train=seen, threshold=threshold).tolist()
+    rows = [("", *(f"@{cut}" for cut in cuts)), *((name, *(f"{v:.4f}" for v in row)) for name, row in figures.items())]
+    result = {"model": arguments.model, "held-out ratings": int(held.nnz), "cut-offs": cuts, **figures}
+    console.result(table(rows), result)

@@ -1,0 +1,40 @@
+"""``cccf search``: the best items of some users, by the names that your data has."""
+
+from __future__ import annotations
+
+import argparse
+
+from cccf_index.catalogue import Catalogue
+from cccf_index.cli._console import Console, table
+from cccf_index.cli._serving import add_serving_arguments, params_of, seen_of, users_of
+
+NAME, HELP = "search", "find the best items of some users"
+EXAMPLES = """  cccf search items.cccf --users 12,15 -k 10
+  cccf search items.cccf --users ann,bob --exclude-seen ratings.csv --json
+  cccf search items.cccf --users @users.txt
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what only this command takes."""
+    parser.add_argument("--users", required=True, metavar="A,B,...", help="names of users, or @FILE with one a line")
+    add_serving_arguments(parser)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Search, and print a line for each item."""
+    catalogue = Catalogue.load(arguments.index, mmap=True)
+    users = users_of(arguments.users, catalogue, arguments.index)
+    ratings = seen_of(arguments, catalogue, console)
+    exclude = None if ratings is None else catalogue.seen(ratings, users)
+    scores, items = catalogue.recommend(users, arguments.k, exclude=exclude, params=params_of(arguments))
+    rows, result = [("user", "rank", "item", "score")], []
+    for row, user in enumerate(catalogue.user_ids[users].tolist()):
+        found = items[row] >= 0
+        names, values = catalogue.names(items[row, found]).tolist(), scores[row, found].tolist()
+        result.append({"user": user, "items": names, "scores": values})
+        rows += [
+            (str(user), str(rank), str(name), f"{value:.4f}")
+            for rank, (name, value) in enumerate(zip(names, values, strict=True), start=1)
+        ]
+    console.result(table(rows), result)

@@ -1,0 +1,118 @@
+"""What is in an index: groups of items, how sparse their weights are, bytes, and what the bounds leave to be scored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index._lanes import BLOCK
+from cccf_index._store import Part
+from cccf_index.codes import CompositionalCodes
+from cccf_index.index import IndexCCCF
+
+QUERIES = 200  # that bounds are tried with
+
+
+def inspected(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0) -> dict[str, Any]:
+    """Return what an index is made of.
+
+    Parameters
+    ----------
+    index : IndexCCCF
+    queries : CompositionalCodes or ndarray of float32, shape (nq, d), optional
+        What searches it: of a sample of them ``"left by bounds"`` tells what share of the items lies in blocks that
+        may hold one of the first k, once those are known. A search scores a little more.
+    k : int
+    seed : int
+        Of the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cccf_index import CompositionalCodes, IndexCCCF
+    >>> from cccf_index.inspection import inspected
+    >>> rng = np.random.default_rng(0)
+    >>> index = IndexCCCF(4, 16)
+    >>> index.add(CompositionalCodes.from_signs(rng.random((1000, 4, 16)) < 0.5, np.ones((1000, 4))))
+    >>> seen = inspected(index)
+    >>> seen["active"], len(seen["groups"])
+    (4.0, 1)
+    """
+    state = index._snapshot()
+    groups: dict[tuple[int, ...], int] = {}
+    sums, counts = np.zeros(index.n_components), np.zeros(index.n_components, np.int64)
+    histogram = np.zeros(index.n_components + 1, dtype=np.int64)
+    sizes = {"codes": 0, "weights": 0, "ids and biases": 0, "tables": 0}
+    for part in state.parts:
+        t = part.segment.tables
+        for slots, n in zip(t.slots, np.diff(t.starts), strict=True):
+            members = tuple(np.flatnonzero(slots >= 0).tolist())
+            groups[members] = groups.get(members, 0) + int(n)
+        weights = part.rows().weights
+        histogram += np.bincount((weights > 0).sum(axis=1), minlength=index.n_components + 1)
+        sums += weights.sum(axis=0) / state.divisor
+        counts += (weights > 0).sum(axis=0)
+        sizes["codes"] += sum(shard.ntotal * shard.code_size for shard in part.segment.shards)
+        coarse = 0 if np.shares_memory(t.coarse, t.weights) else t.coarse.nbytes
+        sizes["weights"] += t.weights.nbytes + coarse
+        sizes["ids and biases"] += t.id_offsets.nbytes + t.bias.nbytes + part.dead.nbytes
+    sizes["tables"] = index.nbytes - sum(sizes.values())
+    n = max(1, index.ntotal)
+    active = float(histogram @ np.arange(len(histogram))) / n
+    return {
+        "items": index.ntotal,
+        "components": index.n_components,
+        "bits": index.n_bits,
+        "scale": index.scale if index.scale_ is None or index.scale != "auto" else f"auto ({index.scale_:.4g})",
+        "active": active,
+        "sparsity": 1 - active / index.n_components,
+        "items by active components": histogram.tolist(),
+        "mean weight where active": (sums / np.maximum(counts, 1)).tolist(),
+        "share of items active": (counts / n).tolist(),
+        "bytes an item": {**{name: size / n for name, size in sizes.items()}, "in all": index.nbytes / n},
+        "segments": len(state.parts),
+        "deleted": sum(part.n_dead for part in state.parts),
+        "cells": sum(len(part.segment.tables.cell_groups) for part in state.parts),
+        "blocks": sum(int(part.segment.tables.block_starts[-1]) for part in state.parts),
+        "groups": [
+            {"components": list(members), "items": size}
+            for members, size in sorted(groups.items(), key=lambda g: -g[1])
+        ],
+        "left by bounds": _left(index, queries, k, seed),
+    }
+
+
+def _left(index: IndexCCCF, queries: Any, k: int, seed: int) -> list[float]:
+    """Return for each query of a sample the share of items in blocks whose bound reaches the k-th best score."""
+    if queries is None or not len(queries) or not index.ntotal:
+        return []
+    rows = np.random.default_rng(seed).choice(len(queries), min(QUERIES, len(queries)), replace=False)
+    some = queries[np.sort(rows)]
+    kth = index.search(some, min(k, index.ntotal))[0][:, -1]
+    if isinstance(some, CompositionalCodes):
+        vectors = some.to_vectors()
+    elif index.quantizer is None:
+        vectors = np.asarray(some, dtype=np.float32)
+    else:
+        kth = kth - some @ index.quantizer.item_mean_
+        vectors = index.quantizer.transform_users(some)
+    state = index._snapshot()
+    left = np.zeros(len(vectors))
+    for part in state.parts:
+        left += _left_of(part, vectors, kth * state.divisor)
+    return (left / index.ntotal).tolist()
+
+
+def _left_of(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return how many rows of a part lie in blocks that the bounds do not rule out, for each query."""
+    t = part.segment.tables
+    n_components = len(t.peaks)
+    cell = np.repeat(np.arange(len(t.cell_groups)), np.diff(t.block_starts))
+    place = np.arange(len(cell)) - t.block_starts[cell]
+    rows = np.minimum(np.diff(t.cell_starts)[cell] - BLOCK * place, BLOCK)
+    ball = (vectors @ t.centres)[:, cell] + np.linalg.norm(vectors, axis=1)[:, None] * t.radii
+    reach = np.abs(vectors).reshape(len(vectors), n_components, -1).sum(axis=2)
+    bound = np.minimum(ball, (reach @ t.peaks)[:, cell]) + t.bias_peaks[cell]
+    return np.asarray((bound >= kth[:, None] - 1e-4 * np.abs(kth[:, None])) @ rows, dtype=np.float64)

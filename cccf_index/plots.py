@@ -1,0 +1,108 @@
+"""Figures of the command line; matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+OURS, PEER, OTHER = "#c0392b", "#34495e", "#16a085"
+COLOURS = ("#34495e", "#16a085", "#27ae60", "#82e0aa", "#2874a6", "#5dade2", "#8e44ad", "#7f8c8d")
+
+
+def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draw accuracy, speed and memory of the models side by side, ours last.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        With ``"name"``, ``"NDCG@10"``, ``"queries a second"`` and ``"bytes an item"``.
+    path : str or path-like
+        The file; its end tells the format.
+    """
+    panels = (
+        ("NDCG@10", "NDCG@10, more is better", "{:.3f}"),
+        ("queries a second", "queries a second on one thread, more is better", "{:,.0f}"),
+        ("bytes an item", "bytes an item, less is better", "{:.0f}"),
+    )
+    figure = _figure(13, 1.2 + 0.55 * len(rows))
+    names, colours = [row["name"] for row in rows], [PEER, OTHER, "#7f8c8d"][: len(rows) - 1] + [OURS]
+    for place, (key, title, form) in enumerate(panels):
+        axes = figure.add_subplot(1, 3, place + 1)
+        values = [row[key] for row in rows]
+        bars = axes.barh(names, values, color=colours, height=0.6)
+        axes.bar_label(bars, [form.format(value) for value in values], padding=4, fontsize=9)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlim(0, 1.2 * max(values))
+        axes.invert_yaxis()
+        axes.xaxis.set_visible(False)
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        if place:
+            axes.set_yticklabels([])
+    _save(figure, path)
+
+
+def plot_race(results: Mapping[str, Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draw queries a second against recall, a curve for each family of methods of `cccf_index.race`."""
+    figure = _figure(8, 5.5)
+    axes = figure.add_subplot()
+    families: dict[str, list[tuple[float, float]]] = {}
+    for row in results.values():
+        families.setdefault(row["family"], []).append((row["recall"], 1e6 / row["batch, us"]))
+    peers = iter(COLOURS * len(families))
+    ours = iter((OURS, "#e67e22") * len(families))
+    for family, points in families.items():
+        mine = family.startswith("CCCF")
+        x, y = zip(*sorted(points), strict=True)
+        axes.plot(x, y, "o-" if mine else "s-", color=next(ours if mine else peers), label=family, alpha=0.85)
+    axes.set_yscale("log")
+    axes.set_xlabel("recall of the exact first items")
+    axes.set_ylabel("queries a second, one thread, in batches")
+    axes.set_title("Up and to the right is better", fontsize=10)
+    axes.grid(visible=True, which="both", linewidth=0.3, alpha=0.6)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def plot_inspection(seen: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Draw what `cccf_index.inspection.inspected` found."""
+    figure = _figure(13, 3.6)
+    axes = figure.add_subplot(1, 3, 1)
+    counts = np.asarray(seen["items by active components"])
+    axes.bar(np.arange(len(counts)), counts, color=PEER)
+    axes.set_xlabel("active components of an item")
+    axes.set_ylabel("items")
+    axes.set_title(f"{seen['items']:,} items, sparsity {seen['sparsity']:.2f}", fontsize=10)
+    axes = figure.add_subplot(1, 3, 2)
+    axes.bar(np.arange(seen["components"]), seen["mean weight where active"], color=OURS)
+    axes.set_xlabel("component")
+    axes.set_ylabel("mean weight where active")
+    axes.set_title("how much each component tells", fontsize=10)
+    axes = figure.add_subplot(1, 3, 3)
+    if seen["left by bounds"]:
+        left = np.sort(100 * np.asarray(seen["left by bounds"]))
+        axes.plot(left, np.linspace(0, 100, len(left)), color=OTHER, linewidth=2)
+        axes.set_xlim(0, None)
+        axes.set_xlabel("items that the bounds leave, %")
+        axes.set_ylabel("users, %")
+        axes.set_title(f"a search scores {left.mean():.1f} % of the items on average", fontsize=10)
+    else:
+        parts = {name: size for name, size in seen["bytes an item"].items() if name != "in all"}
+        axes.bar(list(parts), list(parts.values()), color=OTHER)
+        axes.set_ylabel("bytes an item")
+        axes.set_title(f"{seen['bytes an item']['in all']:.1f} bytes an item", fontsize=10)
+    _save(figure, path)
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError('Figures need matplotlib: `pip install "cccf-index[plots]"`.') from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Any, path: str | os.PathLike[str]) -> None:
+    figure.savefig(path, dpi=110)
