@@ -27,9 +27,9 @@ from common import print_machine, save
 from numpy.typing import NDArray
 from peers import GRAPHS, NAMES, PEERS
 
-from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
+from cccf_index import IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
 from cccf_index.evaluation import catalogue_ndcg
-from cccf_index.race import GRAPH_LIMIT, Method, best_seconds, binary, of_cccf, patient_seconds, recall, timed, unseen
+from cccf_index.race import GRAPH_LIMIT, Method, binary, of_cccf, patient_seconds, recall, timed, unseen
 
 K = 10
 QUERIES, FEWER = 2048, 1024  # the second of large catalogues; in smaller batches faiss does not use BLAS there
@@ -77,12 +77,7 @@ def binary_codes(store: Store, one: Catalogue, rows: NDArray[np.int64]) -> Metho
     """Return DCF's codes of 128 bits in an IndexBinaryFlat, or those of a quantizer where there are no ratings."""
     users, items = store.binary(one)
     name = f"IndexBinaryFlat(128), {'DCF' if one.has_ratings else 'signs of a quantizer'}"
-    return binary(packed(items), packed(users[rows]), name)
-
-
-def packed(codes: CompositionalCodes) -> NDArray[np.uint8]:
-    """Return codes of one component as bytes."""
-    return np.ascontiguousarray(codes.bits[:, 0]).view(np.uint8)
+    return binary(items, users[rows], name)
 
 
 def ndcg(method: Method, one: Catalogue, rows: NDArray[np.int64]) -> float:
@@ -185,36 +180,13 @@ def growth(store: Store) -> dict[str, Any]:
     return results
 
 
-def all_users(store: Store, name: str = "amazon-dfm") -> dict[str, Any]:
-    """Time the first ten items of all users, as the paper's table 2 does."""
-    one = store.catalogue(name)
-    users, items = store.binary(one)
-    codes, _ = store.users(name, 8)
-    flat, index = faiss.IndexFlatIP(one.items.shape[1]), IndexCCCF(8, 16, "auto", quantizer=store.quantizer(name, 8))
-    flat.add(one.items)
-    index.add(store.items(name, 8))
-    hashed = binary(packed(items), packed(users), "DCF")
-    faiss.omp_set_num_threads(1)
-    seconds = {
-        "MF (IndexFlatIP), s": best_seconds(lambda: flat.search(one.users, K), 2),
-        "DCF (IndexBinaryFlat), s": best_seconds(lambda: hashed.search(slice(None), K, 1), 2),
-        "CCCF, s": best_seconds(lambda: index.search(codes, K), 3),
-        "CCCF, real-valued queries, s": best_seconds(lambda: index.search(one.users, K), 3),
-    }
-    results = {**seconds, "users": len(one.users), "items": len(one.items)}
-    results["MF / CCCF (paper: 7)"] = seconds["MF (IndexFlatIP), s"] / seconds["CCCF, s"]
-    results["DCF / CCCF (paper: 1.45)"] = seconds["DCF (IndexBinaryFlat), s"] / seconds["CCCF, s"]
-    print(f"\nall users of {name}", {key: round(value, 2) for key, value in results.items()}, flush=True)
-    return results
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", required=True, help="folder with gowalla.npz, ciao.npz, amazon-dfm.npz")
     parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors and codes")
     parser.add_argument("--catalogues", nargs="*", default=CATALOGUES, help="data sets, or numbers of sampled items")
     parser.add_argument("--methods", nargs="*", help="only those whose name holds one of these")
-    parser.add_argument("--no-growth", action="store_true", help="leave out 10^5 to 10^7 items, and all users")
+    parser.add_argument("--no-growth", action="store_true", help="leave out 10^5 to 10^7 items")
     parser.add_argument(
         "--save",
         action="store_true",
@@ -226,7 +198,6 @@ def main() -> None:
     results: dict[str, Any] = {name: race(store, name, arguments.methods) for name in arguments.catalogues}
     if not arguments.no_growth:
         results["growth"] = growth(store)
-        results["all users"] = all_users(store)
     if arguments.save:
         partly = bool(arguments.methods) or arguments.no_growth or tuple(arguments.catalogues) != CATALOGUES
         save("retrieval", "python benchmarks/bench_retrieval.py --data DIR --save", results, keep=partly)

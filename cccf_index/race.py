@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index._parameters import SearchParametersCCCF
+from cccf_index.codes import CompositionalCodes
 
 Vectors = NDArray[np.float32]
 Found = NDArray[np.int64]
@@ -108,11 +109,12 @@ def hnsw(items: Vectors, queries: Vectors) -> Iterator[Method]:
         yield Method(f"IndexHNSWFlat(M=32), efSearch={effort}", "IndexHNSWFlat", size, search)
 
 
-def binary(item_bits: NDArray[np.uint8], query_bits: NDArray[np.uint8], name: str) -> Method:
-    """Return an IndexBinaryFlat of packed codes."""
+def binary(items: CompositionalCodes, users: CompositionalCodes, name: str) -> Method:
+    """Return an IndexBinaryFlat of codes of one component, whose weights do not count."""
+    item_bits, user_bits = (np.ascontiguousarray(codes.bits[:, 0]).view(np.uint8) for codes in (items, users))
     index = faiss.IndexBinaryFlat(8 * item_bits.shape[1])
     index.add(item_bits)
-    return of_faiss(name, "IndexBinaryFlat", item_bits.shape[1], index, query_bits, quantizes=True)
+    return of_faiss(name, "IndexBinaryFlat", item_bits.shape[1], index, user_bits, quantizes=True)
 
 
 def cccf(index: Any, queries: Any, k: int, vectors: bool) -> Iterator[Method]:

@@ -335,6 +335,16 @@ def test_synthetic_ratings_have_planted_groups():
     assert repr(ratings) == f"Ratings(600 users, 300 items, {coo.nnz} ratings)"
 
 
+@pytest.mark.parametrize(("affinity", "least", "most"), [(0.0, 0.15, 0.35), (0.8, 0.75, 0.9), (1.0, 1.0, 1.0)])
+def test_users_of_synthetic_ratings_rate_items_of_their_own_group_as_often_as_wanted(affinity, least, most):
+    ratings = synthetic_ratings(300, 800, n_groups=4, ratings_per_user=20, affinity=affinity)
+    matrix = ratings.user_items.tocoo()
+    same = ratings.user_features[matrix.row].argmax(axis=1) == ratings.item_features[matrix.col].argmax(axis=1)
+    assert least <= same.mean() <= most
+    with pytest.raises(ValueError, match="affinity"):
+        synthetic_ratings(affinity=1.5)
+
+
 def test_synthetic_ratings_of_the_smallest_size():
     assert synthetic_ratings(1, 2, n_groups=1, ratings_per_user=1, noise=0).user_items.nnz == 1
     with pytest.raises(ValueError, match="`n_users` must be"):

@@ -18,7 +18,6 @@ from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
 from cccf_index.cli._files import ModelFolder, add_ratings_arguments, check_free, new_folder, ratings_of
 from cccf_index.cli.recommend import CSV, columns_of
-from cccf_index.codes import CompositionalCodes
 from cccf_index.datasets import Ratings, k_core, split_ratings, synthetic_ratings
 from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import CCCF, DCF, MF
@@ -152,14 +151,11 @@ def _trained(train: Any, implicit: bool, seed: int, console: Console) -> list[En
     entries.append(Entry(mf, seconds[0], flat))
     if not implicit:
         with _told(console, f"DCF of {FACTORS} bits trained") as seconds:
-            dcf = DCF(FACTORS, **options).fit(train)
-        items, users = (_packed(codes) for codes in (dcf.item_codes_, dcf.user_codes_))
-        entries.append(Entry(dcf, seconds[0], binary(items, users, f"DCF, IndexBinaryFlat({FACTORS})")))
+            few = min(len(np.unique(part)) for part in train.nonzero()) <= FACTORS  # too few to balance so many bits
+            dcf = DCF(FACTORS).set_params(**options, **({"alpha": 0, "beta": 0} if few else {})).fit(train)
+        hashed = binary(dcf.item_codes_, dcf.user_codes_, f"DCF, IndexBinaryFlat({FACTORS})")
+        entries.append(Entry(dcf, seconds[0], hashed))
     return [*entries, ours]
-
-
-def _packed(codes: CompositionalCodes) -> Any:
-    return np.ascontiguousarray(codes.bits[:, 0]).view(np.uint8)
 
 
 def _write_recommendations(catalogue: Catalogue, ratings: Ratings, path: str) -> None:
