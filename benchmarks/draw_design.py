@@ -43,7 +43,7 @@ def code(axes: Any, x: float, y: float, bits: Any, weights: Any, label: str) -> 
 def scoring(axes: Any) -> None:
     """Draw the score of a pair."""
     cleared(axes, "1. A code is G short binary codes with weights", 13, 8)
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(70)
     user, item = rng.random((2, 4, 8)) < 0.5
     code(axes, 2.6, 6.2, user, (0.9, 0.4, 0.7, 0), "user")
     code(axes, 2.6, 4.2, item, (0.5, 0.8, 0, 0.3), "item")
@@ -90,10 +90,11 @@ def storage(axes: Any) -> None:
 def search(axes: Any) -> None:
     """Draw cells, blocks and what the bound leaves."""
     cleared(axes, "3. A search looks only where a bound allows it", 13, 8)
+    axes.set_aspect("equal", anchor="NW")
     rng = np.random.default_rng(2)
     cells = (((2.6, 5.6), 1.35, 26), ((6.0, 6.1), 1.1, 20), ((5.4, 3.3), 1.3, 24), ((9.6, 4.6), 1.5, 30))
     best = np.array([1.0, 0.25]) / np.hypot(1, 0.25)
-    limit = 9.9
+    limit = 11.2
     for (x, y), radius, n in cells:
         angle, distance = rng.uniform(0, 2 * np.pi, n), radius * np.sqrt(rng.random(n))
         points = np.array([x + distance * np.cos(angle), y + distance * np.sin(angle)]).T
@@ -104,15 +105,15 @@ def search(axes: Any) -> None:
         axes.scatter(*points[~good].T, s=9, color=RED if reach else "#aab7b8", alpha=0.45)
         axes.scatter(*points[good].T, s=22, color=RED)
         axes.plot([x], [y], "+", color=INK, markersize=7)
-    foot = np.array([8.35, 7.2])
-    axes.plot([foot[0], foot[0] + 1.15], [foot[1] - 0.05, foot[1] - 4.65], "--", color=INK, linewidth=1)
-    axes.text(8.3, 7.35, "k-th best so far", fontsize=8.5, color=INK, ha="center")
+    ends = np.array([limit * best + along * np.array([-best[1], best[0]]) for along in (0.2, 4.6)])
+    axes.plot(*ends.T, "--", color=INK, linewidth=1)
+    axes.text(*(ends[1] + (0, 0.15)), "k-th best so far", fontsize=8.5, color=INK, ha="center")
     axes.add_patch(
         FancyArrowPatch((0.4, 2.2), (2.6, 2.75), arrowstyle="-|>", mutation_scale=14, color=BLUE, linewidth=2)
     )
     axes.text(0.4, 2.75, "query x", fontsize=9.5, color=BLUE)
     lines = (
-        "An item y of the cell around c scores at most  x·c + |x|·|y − c|.",
+        "An item y of the cell around c scores at most  x·c + |x|·|y-c|.",
         "Cells are cut into blocks of 64; those left are scored 64 at a time.",
     )
     for place, line in enumerate(lines):
