@@ -1,4 +1,4 @@
-"""The tables of README.md, RESULTS.md and benchmarks/README.md, made from the results; a test holds the pages to them.
+"""Write the tables of README.md and RESULTS.md into them, from the results; a test holds the pages to these.
 
 python benchmarks/tables.py
 """
@@ -219,16 +219,24 @@ def genres() -> str:
     return markdown(["of the ten nearest movies", "by codes", "in the drawing", "by chance"], lines)
 
 
-PAGES = {
-    "README.md": (retrieval, ranking),
-    "benchmarks/RESULTS.md": (ranking, costs, components, exact, scales, bandwidths, convergence, genres),
-}
+TABLES = (retrieval, ranking, costs, components, exact, scales, bandwidths, convergence, genres)
+PAGES = ("README.md", "benchmarks/RESULTS.md")
+
+
+def filled(text: str) -> str:
+    """Return a page with the tables that stand between ``<!-- table NAME -->`` and ``<!-- end -->`` made anew."""
+    for table in TABLES:
+        mark = f"<!-- table {table.__name__} -->"
+        if mark in text:
+            before, rest = text.split(mark)
+            text = f"{before}{mark}\n{table()}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
+    return text
 
 
 def main() -> None:
-    for page, tables in PAGES.items():
-        for table in tables:
-            print(f"{page}: {table.__name__}\n\n{table()}\n")
+    for name in PAGES:
+        path = RESULTS.parents[1] / name
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

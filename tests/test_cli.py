@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -10,7 +13,7 @@ from cli_helpers import SCRIPT, SMALL, assert_one_line, cccf, listed
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
-from cccf_index.datasets import read_ratings
+from cccf_index.datasets import read_ratings, synthetic_ratings
 from cccf_index.models import load
 
 COMMANDS = ("demo", "train", "build", "search", "recommend", "evaluate", "inspect", "bench")
@@ -214,6 +217,21 @@ def test_bench_races_an_index_and_embeddings(folder):
     run = cccf("bench", "--embeddings", "items.npy", "--queries", "users.npy", "--no-graphs", "--json", cwd=folder)
     assert "CCCF 8x16, real-valued queries" in json.loads(run.stdout)["methods"]
     assert "IndexHNSW" not in run.stdout
+
+
+def test_the_commands_of_the_readme_run(tmp_path):
+    section = (pathlib.Path(__file__).parents[1] / "README.md").read_text().split("## On the command line")[1]
+    commands = re.search(r"```bash\n(.*?)```", section, flags=re.DOTALL)[1]
+    assert {line.split()[1] for line in commands.splitlines()} == set(COMMANDS) - {"demo"}
+    matrix = synthetic_ratings(200, 150, n_groups=4, ratings_per_user=30).user_items.tocoo()
+    lines = (f"{u},{i},{r:g}\n" for u, i, r in zip(matrix.row, matrix.col, matrix.data, strict=True))
+    (tmp_path / "ratings.csv").write_text("".join(lines))
+    path = f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}"
+    run = subprocess.run(
+        ["bash", "-e", "-c", commands], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert listed(tmp_path) == ["items.cccf", "items.png", "model", "ratings.csv", "recs.parquet"]
 
 
 def test_quiet_says_nothing_but_the_result(folder):

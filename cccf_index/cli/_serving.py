@@ -13,7 +13,6 @@ from cccf_index import SearchParametersCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import add_ratings_arguments, ratings_of
-from cccf_index.datasets import Ratings
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,16 +42,16 @@ def users_of(text: str | None, catalogue: Catalogue, source: str) -> NDArray[np.
     return catalogue.user_rows(names)
 
 
-def seen_of(arguments: argparse.Namespace, catalogue: Catalogue, console: Console) -> Ratings | None:
-    """Read what users have seen, and say how much of it is known here."""
+def seen_of(arguments: argparse.Namespace, catalogue: Catalogue, console: Console) -> Any:
+    """Return what each user has seen, a row for each of all users, and say how much of the file is known here."""
     if arguments.exclude_seen is None:
         return None
     ratings = ratings_of(arguments.exclude_seen, arguments)
-    known = catalogue.seen(ratings, np.arange(len(catalogue.user_ids))).nnz
-    console.note(f"{arguments.exclude_seen}: {ratings}, {known:,} of them of users and items of the index")
-    if not known:
+    seen = catalogue.seen(ratings, np.arange(len(catalogue.user_ids)))
+    console.note(f"{arguments.exclude_seen}: {ratings}, {seen.nnz:,} of them of users and items of the index")
+    if not seen.nnz:
         raise ValueError(f"{arguments.exclude_seen} holds no user and item of {arguments.index}: are its ids others?")
-    return ratings
+    return seen
 
 
 def params_of(arguments: argparse.Namespace) -> Any:

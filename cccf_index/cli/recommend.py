@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         raise ValueError(f"--chunk must be at least 1, got {arguments.chunk}.")
     catalogue = Catalogue.load(arguments.index, mmap=True)
     users = users_of(arguments.users, catalogue, arguments.index)
-    ratings = seen_of(arguments, catalogue, console)
+    seen = seen_of(arguments, catalogue, console)
     folder = f"{arguments.output}.parts"
     _begun(folder, _plan(arguments, users), arguments.force)
     starts = range(0, len(users), arguments.chunk)
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 if os.path.exists(part):
                     continue
                 some = users[start : start + arguments.chunk]
-                exclude = None if ratings is None else catalogue.seen(ratings, some)
+                exclude = None if seen is None else seen[some]
                 found = catalogue.recommend(some, arguments.k, exclude=exclude, params=params_of(arguments))
                 with new_file(part) as beside:
                     writer.write(beside, columns_of(catalogue, some, *found))

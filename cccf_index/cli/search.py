@@ -25,8 +25,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     """Search, and print a line for each item."""
     catalogue = Catalogue.load(arguments.index, mmap=True)
     users = users_of(arguments.users, catalogue, arguments.index)
-    ratings = seen_of(arguments, catalogue, console)
-    exclude = None if ratings is None else catalogue.seen(ratings, users)
+    seen = seen_of(arguments, catalogue, console)
+    exclude = None if seen is None else seen[users]
     scores, items = catalogue.recommend(users, arguments.k, exclude=exclude, params=params_of(arguments))
     rows, result = [("user", "rank", "item", "score")], []
     for row, user in enumerate(catalogue.user_ids[users].tolist()):
