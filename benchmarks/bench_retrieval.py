@@ -29,7 +29,7 @@ from peers import GRAPHS, NAMES, PEERS
 
 from cccf_index import IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
 from cccf_index.evaluation import catalogue_ndcg
-from cccf_index.race import GRAPH_LIMIT, Method, binary, of_cccf, patient_seconds, recall, timed, unseen
+from cccf_index.race import GRAPH_LIMIT, Method, binary, of_cccf, patient_seconds, recall_by_scores, timed, unseen
 
 K = 10
 QUERIES, FEWER = 2048, 1024  # the second of large catalogues; in smaller batches faiss does not use BLAS there
@@ -125,7 +125,7 @@ def race(store: Store, name: str, methods: list[str] | None) -> dict[str, Any]:
         if methods and not any(part in method.name for part in methods):
             continue
         figures: dict[str, Any] = {"family": method.family, "bytes an item": method.bytes}
-        figures[RECALL_KEY] = recall(method.search(slice(None), K, 2), one.users[rows], one.items, tenth)
+        figures[RECALL_KEY] = recall_by_scores(method.search(slice(None), K, 2), one.users[rows], one.items, tenth)
         if one.has_test and (method.exact or method.quantizes):
             figures["NDCG@10"] = ndcg(method, one, rows)
         figures.update(timed(method, len(queries), K))

@@ -44,7 +44,11 @@ def read_npz(path: str) -> Triples:
     users, items, values = arrays
     if not (users.ndim == 1 and users.shape == items.shape == values.shape):
         raise ValueError(f"{path}: user, item and rating must have one length, got {[a.shape for a in arrays]}.")
-    if users.dtype.kind not in "iuSU" or items.dtype.kind not in "iuSU" or values.dtype.kind not in "fiub":
+    users, items = (np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids for ids in (users, items))
+    for ids in (users, items):
+        if ids.dtype == np.uint64 and ids.size and ids.max() >= 2**63:
+            raise ValueError(f"{path}: ids must be below 2^63, got {ids.max()}. Write them as text.")
+    if users.dtype.kind not in "iuU" or items.dtype.kind not in "iuU" or values.dtype.kind not in "fiub":
         raise ValueError(
             f"{path}: ids must be integers or strings and ratings numbers, got {[str(a.dtype) for a in arrays]}."
         )

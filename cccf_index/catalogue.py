@@ -137,19 +137,16 @@ class Catalogue:
         """Write all to one file, checksummed and atomically."""
         meta, arrays = io._contents(self.index)
         coded = isinstance(self.queries, CompositionalCodes)
-        names = {"user_ids": self.user_ids} if self.item_ids is None else vars(self)
-        meta["catalogue"] = {
-            "slope": float(self.slope).hex(),
-            "coded": coded,
-            "ids": {name: names[name].dtype.kind for name in ("user_ids", "item_ids") if name in names},
-        }
+        names = {"user_ids": self.user_ids} | ({} if self.item_ids is None else {"item_ids": self.item_ids})
+        kinds = {name: ids.dtype.kind for name, ids in names.items()}
+        meta["catalogue"] = {"slope": float(self.slope).hex(), "coded": coded, "ids": kinds}
         own: dict[str, NDArray[Any]] = {"intercepts": self.intercepts}
         if isinstance(self.queries, CompositionalCodes):
             own |= {"bits": self.queries.bits, "weights": self.queries.weights}
         else:
             own["vectors"] = self.queries
-        for name in meta["catalogue"]["ids"]:
-            own |= {f"{name}.{part}": array for part, array in _packed(names[name]).items()}
+        for name, ids in names.items():
+            own |= {f"{name}.{part}": array for part, array in _packed(ids).items()}
         extra: Named = ((PREFIX + name, np.ascontiguousarray(array), 0) for name, array in own.items())
         _container.write_file(path, io.KIND, meta, chain(arrays, extra))
 

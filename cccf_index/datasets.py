@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cccf_index import _check, _readers
+from cccf_index._readers import INTEGER
 
 SEPARATORS = {".dat": "::", ".csv": ",", ".tsv": "\t"}
 
@@ -267,10 +268,19 @@ def _drawn(
 
 
 def places(known: NDArray[Any], wanted: ArrayLike) -> NDArray[np.int64]:
-    """Return where each id stands among those that are known, -1 where it does not; 7 and "7" are one."""
+    """Return where each id stands among those that are known, -1 where it does not.
+
+    Numbers that are given as text are found among numbers, 007 as 7, and numbers among text as they are written.
+    """
     ids = np.asarray(wanted)
-    if (known.dtype.kind in "iu") != (ids.dtype.kind in "iu"):
-        known, ids = known.astype(str), ids.astype(str)
+    if known.dtype.kind in "iu" and ids.dtype.kind not in "iu":
+        texts = ids.ravel()
+        number = np.array([bool(INTEGER.fullmatch(str(text))) and len(text) < 19 for text in texts], dtype=bool)
+        found = np.full(ids.size, -1)
+        found[number] = places(known, texts[number].astype(np.int64))
+        return found.reshape(ids.shape)
+    if known.dtype.kind not in "iu":
+        ids = ids.astype(str)
     if not len(known):
         return np.full(ids.shape, -1)
     order = np.argsort(known, kind="stable")

@@ -36,8 +36,8 @@ def inspected(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0)
     >>> rng = np.random.default_rng(0)
     >>> index = IndexCCCF(4, 16)
     >>> index.add(CompositionalCodes.from_signs(rng.random((1000, 4, 16)) < 0.5, np.ones((1000, 4))))
-    >>> seen = inspected(index)
-    >>> seen["active"], len(seen["groups"])
+    >>> report = inspected(index)
+    >>> report["active"], len(report["groups"])
     (4.0, 1)
     """
     state = index._snapshot()
@@ -47,7 +47,8 @@ def inspected(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0)
     sizes = {"codes": 0, "weights": 0, "ids and biases": 0, "tables": 0}
     for part in state.parts:
         t = part.segment.tables
-        for slots, n in zip(t.slots, np.diff(t.starts), strict=True):
+        alive = np.concatenate([[0], np.cumsum(~part.dead_mask)])
+        for slots, n in zip(t.slots, np.diff(alive[t.starts]), strict=True):
             members = tuple(np.flatnonzero(slots >= 0).tolist())
             groups[members] = groups.get(members, 0) + int(n)
         weights = part.rows().weights
@@ -106,12 +107,14 @@ def _left(index: IndexCCCF, queries: Any, k: int, seed: int) -> list[float]:
 
 
 def _left_of(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return how many rows of a part lie in blocks that the bounds do not rule out, for each query."""
+    """Return how many live rows of a part lie in blocks that the bounds do not rule out, for each query."""
     t = part.segment.tables
     n_components = len(t.peaks)
     cell = np.repeat(np.arange(len(t.cell_groups)), np.diff(t.block_starts))
     place = np.arange(len(cell)) - t.block_starts[cell]
-    rows = np.minimum(np.diff(t.cell_starts)[cell] - BLOCK * place, BLOCK)
+    first = t.cell_starts[cell] + BLOCK * place
+    alive = np.concatenate([[0], np.cumsum(~part.dead_mask)])
+    rows = alive[np.minimum(first + BLOCK, t.cell_starts[cell + 1])] - alive[first]
     ball = (vectors @ t.centres)[:, cell] + np.linalg.norm(vectors, axis=1)[:, None] * t.radii
     reach = np.abs(vectors).reshape(len(vectors), n_components, -1).sum(axis=2)
     bound = np.minimum(ball, (reach @ t.peaks)[:, cell]) + t.bias_peaks[cell]

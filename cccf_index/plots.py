@@ -12,6 +12,16 @@ OURS, PEER, OTHER = "#c0392b", "#34495e", "#16a085"
 COLOURS = ("#34495e", "#16a085", "#27ae60", "#82e0aa", "#2874a6", "#5dade2", "#8e44ad", "#7f8c8d")
 
 
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_plot(path: str) -> None:
+    """Refuse a file that no figure can be drawn to, before any work is done."""
+    if not path.lower().endswith(FORMATS):
+        raise ValueError(f"A plot must be one of {', '.join(FORMATS)}, got {path}.")
+    _figure(1, 1)
+
+
 def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Draw accuracy, speed and memory of the models side by side, ours last.
 

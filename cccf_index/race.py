@@ -7,8 +7,8 @@ differ in an effort (`nprobe`, `efSearch`, ...) make a curve. The first, `flat`,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import faiss
@@ -37,9 +37,14 @@ class Method:
     search: Callable[[Any, int, int], Found]
     quantizes: bool = False  # NDCG is measured for what changes scores, recall tells all of what only misses items
     exact: bool = False
+    ids: NDArray[np.int64] | None = None  # of the items, ascending, where they are not 0, 1, ...
+
+    def rows(self, found: Found) -> Found:
+        """Return places of items for the ids that a search found; -1 stays."""
+        return found if self.ids is None else np.where(found >= 0, np.searchsorted(self.ids, found), -1)
 
 
-def of_faiss(name: str, family: str, size: float, index: Any, queries: Any, **kinds: bool) -> Method:
+def of_faiss(name: str, family: str, size: float, index: Any, queries: Any, **kinds: Any) -> Method:
     """Return a method that searches an index of faiss, or one that behaves like it."""
 
     def search(rows: Any, k: int, threads: int) -> Found:
@@ -72,6 +77,8 @@ def pq(items: Vectors, queries: Vectors) -> Iterator[Method]:
     parts = next(parts for parts in (32, 16, 8, 4, 2, 1) if d % parts == 0)
     for description in (f"PQ{parts}x4fs", f"RR{d},RaBitQ"):
         index = faiss.index_factory(d, description, faiss.METRIC_INNER_PRODUCT)
+        if hasattr(index, "pq"):
+            index.pq.cp.min_points_per_centroid = 1  # few items are no reason for a warning
         index.train(items[:: max(1, len(items) // 100_000)])
         index.add(items)
         size = index.sa_code_size() if hasattr(index, "sa_code_size") else index.code_size
@@ -82,6 +89,7 @@ def ivf(items: Vectors, queries: Vectors) -> Iterator[Method]:
     """Yield inverted lists."""
     n_lists = int(2 ** np.round(np.log2(4 * np.sqrt(len(items)))))
     index = faiss.index_factory(items.shape[1], f"IVF{n_lists},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.cp.min_points_per_centroid = 1
     index.train(items[:: max(1, len(items) // 200_000)])
     index.add(items)
     for nprobe in (1, 4, 16, 64):
@@ -124,9 +132,9 @@ def cccf(index: Any, queries: Any, k: int, vectors: bool) -> Iterator[Method]:
         kinds = [(", coded queries", SearchParametersCCCF(coded=True)), (", real-valued queries", None)]
     for label, params in kinds:
         name = f"CCCF {index.n_components}x{index.n_bits}{label}"
-        yield of_cccf(name, index, queries, params, name)
         tuned = index.tune(queries[:500], k, 0.99, params=params)
-        yield of_cccf(f"{name}, max_items={tuned.max_items}", index, queries, tuned, name)
+        for title, own in ((name, params), (f"{name}, max_items={tuned.max_items}", tuned)):
+            yield replace(of_cccf(title, index, queries, own, name), ids=index.ids)
 
 
 def best_seconds(work: Callable[[], Any], runs: int = 5) -> float:
@@ -147,7 +155,12 @@ def patient_seconds(work: Callable[[], Any]) -> float:
     return best_seconds(work, int(np.clip(PATIENCE / (time.perf_counter() - begin), 1, RUNS)))
 
 
-def timed(method: Method, nq: int, k: int, threads: Iterable[int] = (1, 2)) -> dict[str, float]:
+def threads_key(threads: int) -> str:
+    """Return what `timed` calls a batch on so many threads."""
+    return f"batch on {'two' if threads == 2 else threads} threads, us"
+
+
+def timed(method: Method, nq: int, k: int, threads: int = 2) -> dict[str, float]:
     """Return microseconds of a query: in a batch, one at a time, and in a batch on more threads."""
     singles = [slice(row, row + 1) for row in range(min(SINGLES, nq))]
 
@@ -159,11 +172,10 @@ def timed(method: Method, nq: int, k: int, threads: Iterable[int] = (1, 2)) -> d
         return patient_seconds(lambda: method.search(slice(None), k, n)) / nq * 1e6
 
     figures = {"batch, us": batch(1), "one query, us": patient_seconds(one_by_one) / len(singles) * 1e6}
-    words = {2: "two"}
-    return figures | {f"batch on {words.get(n, n)} threads, us": batch(n) for n in threads if n > 1}
+    return figures | {threads_key(threads): batch(threads)}
 
 
-def recall(found: Found, users: Vectors, items: Vectors, least: NDArray[np.float32]) -> float:
+def recall_by_scores(found: Found, users: Vectors, items: Vectors, least: NDArray[np.float32]) -> float:
     """Return the share of `found` that scores, by the vectors themselves, no less than `least`, the exact k-th."""
     known = found >= 0
     for ids, good in zip(found, known, strict=True):

@@ -75,7 +75,8 @@ def test_what_was_seen_of_an_index_without_names_goes_by_its_ids():
 
 
 def test_ids_are_found_whether_numbers_or_text():
-    assert places(np.array([30, 7]), ["7", "8", "30"]).tolist() == [1, -1, 0]
+    assert places(np.array([30, 7]), ["7", "8", "030", "x", "9" * 30]).tolist() == [1, -1, 0, -1, -1]
+    assert places(np.array(["07", "7"]), [7]).tolist() == [1]
     assert places(np.array(["b", "a"]), np.array(["a", "c"])).tolist() == [1, -1]
     assert places(np.array([], dtype=np.int64), [1]).tolist() == [-1]
     with pytest.raises(ValueError, match=r"users in this catalogue.*nobody"):

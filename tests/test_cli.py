@@ -13,7 +13,9 @@ from cli_helpers import SCRIPT, SMALL, assert_one_line, cccf, listed
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
-from cccf_index.datasets import read_ratings, synthetic_ratings
+from cccf_index.cli._files import ModelFolder, aligned, default_threshold, split_of
+from cccf_index.datasets import places, read_ratings, synthetic_ratings
+from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import load
 
 COMMANDS = ("demo", "train", "build", "search", "recommend", "evaluate", "inspect", "bench")
@@ -173,19 +175,18 @@ def test_recommendations_as_parquet_are_those_of_csv(folder):
 
 
 def test_evaluate_agrees_with_the_library(folder):
-    from cccf_index.cli._files import ModelFolder, aligned
-    from cccf_index.datasets import places
-    from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
-
     figures = json.loads(cccf("evaluate", "model", "-k", "3,10", "--json", cwd=folder).stdout)
     kept = ModelFolder.read(folder / "model")
     shape = (120, len(kept.item_ids))
+    threshold = default_threshold(split_of(folder / "model")[1].user_items.data)
     train, test = (
         aligned(part, places(kept.user_ids, part.user_ids), places(kept.item_ids, part.item_ids), shape)
-        for part in (kept.train, kept.test)
+        for part in split_of(folder / "model")
     )
     np.testing.assert_allclose(figures["rated NDCG"], rated_ndcg(kept.model, test, [3, 10]))
-    np.testing.assert_allclose(figures["catalogue NDCG"], catalogue_ndcg(kept.model, test, [3, 10], train=train))
+    np.testing.assert_allclose(
+        figures["catalogue NDCG"], catalogue_ndcg(kept.model, test, [3, 10], train=train, threshold=threshold)
+    )
     files = ["model/test.npz", "--exclude-seen", "model/train.npz", "-k", "3,10", "--json"]
     assert json.loads(cccf("evaluate", "model", *files, cwd=folder).stdout) == figures
     served = json.loads(cccf("evaluate", "items.cccf", *files, cwd=folder).stdout)
@@ -276,3 +277,78 @@ def test_the_demo_runs_on_ratings_of_ones_own_and_never_replaces_anything(folder
         assert "MF, IndexFlatIP(128)" in out
         assert f"cccf search {name}/items.cccf --users user-0,user-1" in out
         assert json.loads((folder / name / "demo.json").read_text())["items"] == 90
+
+
+def rescaled(folder, low, high):
+    """Write the ratings on another scale."""
+    ratings = read_ratings(folder / "ratings.csv")
+    matrix = ratings.user_items.tocoo()
+    values = low + (matrix.data - 1) / 4 * (high - low)
+    np.savez(folder / "scaled.npz", user=ratings.user_ids[matrix.row], item=ratings.item_ids[matrix.col], rating=values)
+
+
+@pytest.mark.parametrize(("low", "high", "rated"), [(1, 3, True), (-2, 2, False), (0, 100_000, False)])
+def test_ratings_of_any_scale_can_be_evaluated(low, high, rated, folder):
+    rescaled(folder, low, high)
+    cccf("train", "scaled.npz", "--model", "mf", "--factors", "4", "--test-size", "0.3", "-o", "m", cwd=folder)
+    figures = json.loads(cccf("evaluate", "m", "--json", cwd=folder).stdout)
+    assert ("rated NDCG" in figures) == rated
+    assert 0 < figures["catalogue NDCG"][-1] < 1
+
+
+def test_the_demo_takes_ratings_of_any_scale(folder):
+    rescaled(folder, -2, 2)
+    result = json.loads(cccf("demo", "--ratings", "scaled.npz", "--json", "--quiet", cwd=folder).stdout)
+    assert all(0 <= row["NDCG@10"] <= 1 for row in result["rows"])
+
+
+@pytest.mark.parametrize("output", ["recs.csv", "recs.parquet"])
+def test_ids_with_leading_zeros_stay_as_they_are_and_are_excluded(output, folder):
+    lines = (folder / "ratings.csv").read_text().replace("user-", "00").splitlines()
+    (folder / "zeros.csv").write_text("\n".join(line.replace(",1", ",01", 1) for line in lines))
+    cccf("train", "zeros.csv", "--ids", "str", *SMALL, "-o", "z", cwd=folder)
+    cccf("build", "z", "-o", "z.cccf", cwd=folder)
+    command = ["recommend", "z.cccf", "-k", "90", "--exclude-seen", "zeros.csv", "--chunk", "7", "-o", output]
+    cccf(*command, cwd=folder)
+    ratings = read_ratings(folder / "zeros.csv", ids="str")
+    rows = rows_of(folder / output)
+    assert {user for user, _ in rows} <= set(ratings.user_ids.tolist())
+    assert len(rows) == 120 * 90 - ratings.user_items.nnz
+    matrix = ratings.user_items.tocoo()
+    seen = zip(ratings.user_ids[matrix.row].tolist(), ratings.item_ids[matrix.col].tolist(), strict=True)
+    assert not set(rows) & set(seen)
+
+
+def rows_of(path):
+    """Users and items of recommendations."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(path)
+        return list(zip(table["user"].to_pylist(), table["item"].to_pylist(), strict=True))
+    with open(path, newline="") as file:
+        return [(row["user"], row["item"]) for row in csv.DictReader(file)]
+
+
+def test_users_without_anything_left_take_no_rows_of_parquet(folder):
+    items = read_ratings(folder / "ratings.csv").item_ids
+    (folder / "all.csv").write_text("".join(f"user-3,{item},1\n" for item in items))
+    command = ["recommend", "items.cccf", "--exclude-seen", "all.csv", "--chunk", "1", "-o", "recs.parquet", "-k", "2"]
+    cccf(*command, "--users", "user-1,user-3,user-2", cwd=folder)
+    assert [user for user, _ in rows_of(folder / "recs.parquet")] == ["user-1", "user-1", "user-2", "user-2"]
+
+
+def test_names_come_from_text_and_arrays_as_they_are_written(folder):
+    command = ["build", "--embeddings", "items.npy", "--queries", "users.npy", "--force", "-o", "named.cccf"]
+    (folder / "names.txt").write_bytes(b"\xef\xbb\xbf" + b"\n".join(b"%04d" % i for i in range(400)))
+    np.save(folder / "names.npy", np.array([f"x{i}".encode() for i in range(400)]))
+    (folder / "numbers.txt").write_text("\n".join(str(i - 5) for i in range(400)))
+    plain = json.loads(cccf("search", "vectors.cccf", "--users", "4", "--json", cwd=folder).stdout)[0]["items"]
+    for name, expected in (
+        ("names.txt", [f"{i:04}" for i in plain]),
+        ("names.npy", [f"x{i}" for i in plain]),
+        ("numbers.txt", [i - 5 for i in plain]),
+    ):
+        cccf(*command, "--item-ids", name, cwd=folder)
+        found = json.loads(cccf("search", "named.cccf", "--users", "4", "--json", cwd=folder).stdout)
+        assert found[0]["items"] == expected

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 from cli_helpers import SCRIPT, SMALL, assert_one_line, cccf, listed
 
@@ -175,7 +176,8 @@ def test_a_folder_that_cannot_be_written_to_is_said_before_any_work(folder):
 
 
 def test_bad_numbers_are_said(folder):
-    assert_one_line(cccf("search", "items.cccf", "--users", "user-1", "-k", "0", cwd=folder, code=1), "`k`")
+    assert "-k" in cccf("search", "items.cccf", "--users", "user-1", "-k", "0", cwd=folder, code=2).stderr
+    assert "--sample" in cccf("bench", "items.cccf", "--sample", "-3", cwd=folder, code=2).stderr
     assert_one_line(cccf("evaluate", "model", "-k", "ten", cwd=folder, code=1), "-k")
     assert_one_line(cccf("recommend", "items.cccf", "-o", "x.txt", cwd=folder, code=1), ".csv or .parquet")
     assert_one_line(cccf("train", "ratings.csv", "--bits", "0", "-o", "x", cwd=folder, code=1), "n_bits")
@@ -196,3 +198,80 @@ def test_bad_numbers_are_said(folder):
         ),
         "columns",
     )
+
+
+def test_recommend_tells_runs_for_other_users_apart(folder):
+    words = ["recommend", "items.cccf", "-o", "out.csv", "--users"]
+    cccf(*words, "user-5,user-2", cwd=folder, code=1, limit=400)
+    assert_one_line(cccf(*words, "user-1,user-4", cwd=folder, code=1), "another run")
+    cccf(*words, "user-5,user-2", cwd=folder)
+    assert {line.split(",")[0] for line in (folder / "out.csv").read_text().splitlines()} == {
+        "user",
+        "user-5",
+        "user-2",
+    }
+
+
+def test_force_does_not_remove_a_folder_of_chunks_that_is_none(folder):
+    (folder / "out.csv.parts").mkdir()
+    (folder / "out.csv.parts" / "thesis.tex").write_text("precious")
+    run = cccf("recommend", "items.cccf", "-o", "out.csv", "--force", cwd=folder, code=1)
+    assert_one_line(run, "out.csv.parts is not removed")
+    assert listed(folder / "out.csv.parts") == ["thesis.tex"]
+
+
+def test_an_interrupted_replacement_goes_on(folder):
+    words = ["recommend", "items.cccf", "--chunk", "50", "-o", "out.csv"]
+    cccf(*words, "-k", "2", cwd=folder)
+    (folder / "out.csv.parts").mkdir()
+    cccf(*words, "--force", cwd=folder, code=1, limit=100)
+    old = (folder / "out.csv").read_bytes()
+    run = cccf(*words, "--force", "--json", cwd=folder)
+    assert json.loads(run.stdout)["users"] == 120
+    assert (folder / "out.csv").read_bytes() != old
+
+
+@pytest.mark.parametrize("command", ["train", "build"])
+def test_of_a_link_what_it_points_to_is_replaced(command, folder):
+    words = WRITERS[command]
+    cccf(*words, cwd=folder)
+    (folder / "out").rename(folder / "real")
+    (folder / "out").symlink_to("real")
+    before = listed(folder)
+    cccf(*words, "--force", cwd=folder)
+    assert listed(folder) == before
+    assert (folder / "out").is_symlink()
+    assert not list(folder.glob(".*"))
+
+
+def test_names_that_no_output_can_have_are_refused_before_any_work(folder):
+    before = listed(folder)
+    assert_one_line(cccf("build", "model", "-o", "new.cccf/", cwd=folder, code=1), "new.cccf/")
+    assert_one_line(cccf("build", "model", "-o", "", cwd=folder, code=1), "name of a file")
+    assert_one_line(cccf("build", "model", "-o", "model", "--force", cwd=folder, code=1), "name of a file")
+    assert_one_line(cccf("train", "ratings.csv", "-o", "", cwd=folder, code=1), "name of a folder")
+    for command in (["inspect", "items.cccf"], ["bench", "items.cccf"]):
+        assert_one_line(cccf(*command, "--plot", "x.foo", cwd=folder, code=1), "x.foo", ".png")
+    assert listed(folder) == before
+
+
+def test_a_split_that_holds_out_nothing_is_an_error(folder):
+    run = cccf("train", "ratings.csv", *SMALL, "--test-size", "0.001", "-o", "out", cwd=folder, code=1)
+    assert_one_line(run, "--test-size")
+
+
+def test_features_of_other_items_are_an_error(folder):
+    (folder / "features.csv").write_text("item,feature\nfoo,a\nbar,b\n")
+    words = ["train", "ratings.csv", "--model", "dcmf", "--bits", "8", "--item-features", "features.csv", "-o", "out"]
+    assert_one_line(cccf(*words, cwd=folder, code=1), "features.csv", "ids")
+
+
+@pytest.mark.parametrize(
+    "names", [np.arange(400, dtype=np.uint64) + np.uint64(2**63), np.arange(400) / 2, np.arange(0)]
+)
+def test_names_that_are_neither_text_nor_integers_are_refused(names, folder):
+    np.save(folder / "names.npy", names)
+    words = ["build", "--embeddings", "items.npy", "--queries", "users.npy", "--item-ids", "names.npy", "-o", "out"]
+    assert_one_line(cccf(*words, cwd=folder, code=1), "names.npy")
+    (folder / "names.npy").write_bytes(b"")
+    assert_one_line(cccf(*words, cwd=folder, code=1), "names.npy")

@@ -349,3 +349,12 @@ def test_synthetic_ratings_of_the_smallest_size():
     assert synthetic_ratings(1, 2, n_groups=1, ratings_per_user=1, noise=0).user_items.nnz == 1
     with pytest.raises(ValueError, match="`n_users` must be"):
         synthetic_ratings(0, 2)
+
+
+def test_ids_of_npz_files_are_text_or_fit_64_bits(tmp_path):
+    path = tmp_path / "ratings.npz"
+    np.savez(path, user=np.array([b"ann", b"bob"]), item=np.array([1, 2]), rating=np.array([1.0, 2.0]))
+    assert read_ratings(path).user_ids.tolist() == ["ann", "bob"]
+    np.savez(path, user=np.array([1, 2**63], dtype=np.uint64), item=np.array([1, 2]), rating=np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match=r"below 2\^63"):
+        read_ratings(path)

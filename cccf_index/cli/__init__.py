@@ -19,6 +19,7 @@ import faiss
 
 from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train
 from cccf_index.cli._console import Console
+from cccf_index.cli._files import positive
 
 COMMANDS: tuple[Any, ...] = (demo, train, build, search, recommend, evaluate, inspect, bench)
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143  # argparse ends a wrong command line by 2
@@ -33,18 +34,12 @@ EPILOG = """examples:
 def _common() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     group = common.add_argument_group("of every command")
-    group.add_argument("--threads", type=_positive, metavar="N", help="cores to use (default: all)")
+    group.add_argument("--threads", type=positive, metavar="N", help="cores to use (default: all)")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (default: 0)")
     group.add_argument("--quiet", action="store_true", help="only results and errors, no progress")
     group.add_argument("--json", action="store_true", help="print the result as JSON")
     group.add_argument("--debug", action="store_true", help="show where in the code an error comes from")
     return common
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
-    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:

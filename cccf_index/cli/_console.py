@@ -25,7 +25,7 @@ class Console:
 
     def result(self, text: str, value: Any) -> None:
         """Print the result: text, or the value as JSON."""
-        print(json.dumps(value, default=_plain) if self.as_json else text)
+        print(json.dumps(value, default=_plain, allow_nan=False) if self.as_json else text)
 
     def progress(self, total: int, done: int, what: str) -> Any:
         """Return a progress bar, of tqdm, which shows on a terminal only."""

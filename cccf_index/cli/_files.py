@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
+import re
 import secrets
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from cccf_index.datasets import Ratings, read_ratings
 from cccf_index.models import load
 
 MODEL, IDS, TRAIN, TEST = "model.cccf", "ids.npz", "train.npz", "test.npz"
+UNREADABLE = (ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what a file that is not numpy's may raise
 
 
 def add_ratings_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,26 +37,44 @@ def add_ratings_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ids", default="auto", choices=("auto", "str"), help="str: 007 and 7 are two")
 
 
-def ratings_of(path: str, arguments: argparse.Namespace) -> Ratings:
-    """Read a file of ratings as the options say."""
+def ratings_of(path: str, arguments: argparse.Namespace, *known: NDArray[Any]) -> Ratings:
+    """Read a file of ratings as the options say; its ids as text where those that are known are such."""
     columns = None
     if arguments.columns is not None:
-        columns = [int(word) if word.isdigit() else word for word in arguments.columns.split(",")]
+        columns = [int(word) if re.fullmatch("[0-9]+", word) else word for word in arguments.columns.split(",")]
     return read_ratings(
         path,
         sep=arguments.sep,
         columns=columns,
         header=arguments.header,
         duplicates=arguments.duplicates,
-        ids=arguments.ids,
+        ids="str" if any(ids.dtype.kind == "U" for ids in known) else arguments.ids,
     )
+
+
+def flag(option: str) -> str:
+    """Return how an option is written."""
+    return f"--{option.replace('_', '-')}"
+
+
+def positive(text: str) -> int:
+    """Return a number above 0, for argparse."""
+    if not re.fullmatch("[0-9]+", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return int(text)
+
+
+def default_threshold(ratings: Any) -> float:
+    """Return from where ratings are good: 4 of 1 to 5, and as far up on any other scale; all where they are equal."""
+    low, high = float(ratings.min()), float(ratings.max())
+    return low + 0.75 * (high - low)
 
 
 def vectors_of(path: str) -> NDArray[np.float32]:
     """Map a .npy file of vectors, a row each."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{path} is no .npy file of vectors: {error}. Write it by numpy.save.") from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu" or 0 in array.shape:
         shown = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "several arrays"
@@ -61,28 +82,56 @@ def vectors_of(path: str) -> NDArray[np.float32]:
     return array
 
 
+def lines_of(path: str) -> list[str]:
+    """Return the lines of a file of text that are not empty."""
+    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 def names_of(path: str | None, n: int, what: str) -> NDArray[Any]:
     """Read n names, one a line or as .npy; 0, 1, ... where there is no file."""
     if path is None:
         return np.arange(n)
     if path.endswith(".npy"):
-        names = np.load(path, allow_pickle=False)
+        try:
+            names = np.load(path, allow_pickle=False)
+        except UNREADABLE as error:
+            raise ValueError(f"{path} is no .npy file of names: {error}.") from error
+        if names.dtype.kind == "S":
+            names = np.char.decode(names, "utf-8")
+        if names.dtype.kind not in "iuU" or (names.dtype == np.uint64 and names.size and names.max() >= 2**63):
+            raise ValueError(f"{path} must hold text or integers below 2^63, got {names.dtype}.")
     else:
-        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
-        numbers = all(line.strip().lstrip("-").isdigit() for line in lines)
-        names = np.array([int(line) for line in lines]) if numbers else np.array([line.strip() for line in lines])
+        lines = lines_of(path)
+        numbers = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", line) for line in lines)  # not 007, which is not 7
+        names = np.array(lines, dtype=np.int64 if numbers else str)
     if names.shape != (n,) or len(np.unique(names)) != n:
         raise ValueError(f"{path} must hold {n} different names, one for each of the {what}, got {names.shape}.")
     return names
 
 
-def check_free(path: str, force: bool) -> None:
-    """Refuse an output that exists, or that cannot be written, before any work is done."""
-    parent = os.path.dirname(os.path.abspath(path))
+def check_file(path: str, force: bool) -> None:
+    """Refuse a file that exists, or that cannot be written, before any work is done."""
+    if not os.path.basename(path) or os.path.isdir(path):
+        raise ValueError(f"An output must be the name of a file, got {path!r}.")
+    _check_free(path, force)
+
+
+def check_folder(path: str, force: bool, owned: str) -> None:
+    """Refuse a folder that exists, or that cannot be written; one to be replaced must hold a file `owned`."""
+    if not path:
+        raise ValueError("An output must be the name of a folder, got ''.")
+    _check_free(path, force)
+    if os.path.lexists(path) and not os.path.isfile(os.path.join(path, owned)):
+        raise ValueError(f"{path} is not replaced, as it holds no {owned}. Name another by -o.")
+
+
+def _check_free(path: str, force: bool) -> None:
+    parent = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(parent):
         raise FileNotFoundError(2, "there is no such folder to write to", parent)
     if os.path.lexists(path) and not force:
-        raise ValueError(f"{path} exists. Pass --force to replace it, or name another by -o.")
+        raise ValueError(f"{path} exists. Pass --force to replace it, or name another.")
     if not os.access(parent, os.W_OK):
         raise PermissionError(13, "cannot write to this folder", parent)
 
@@ -90,11 +139,12 @@ def check_free(path: str, force: bool) -> None:
 @contextmanager
 def new_file(path: str) -> Iterator[str]:
     """Yield the name of a file beside `path` that takes its place at the end; an error leaves nothing of it."""
-    folder, name = os.path.split(os.path.abspath(path))
+    target = os.path.realpath(path)  # of a link what it points to is replaced
+    folder, name = os.path.split(target)
     beside = os.path.join(folder, f".{secrets.token_hex(4)}.tmp.{name}")  # the end tells some writers the format
     try:
         yield beside
-        os.replace(beside, path)
+        os.replace(beside, target)
     except BaseException:
         if os.path.exists(beside):
             os.unlink(beside)
@@ -102,25 +152,23 @@ def new_file(path: str) -> Iterator[str]:
 
 
 @contextmanager
-def new_folder(path: str, owned: str) -> Iterator[str]:
-    """Yield a folder beside `path` that takes its place at the end; an older one must hold a file `owned`."""
-    target = os.path.abspath(path)
-    if os.path.lexists(target) and not os.path.isfile(os.path.join(target, owned)):
-        raise ValueError(f"{path} is not replaced, as it holds no {owned}. Name another by -o.")
+def new_folder(path: str) -> Iterator[str]:
+    """Yield a folder beside `path` that takes its place at the end; an error leaves the older one as it was."""
+    target = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{secrets.token_hex(4)}.tmp")
+    older = f"{beside}.old"
     os.mkdir(beside)
     try:
         yield beside
         if os.path.lexists(target):
-            older = f"{beside}.old"
             os.rename(target, older)
-            os.rename(beside, target)
-            shutil.rmtree(older)
-        else:
-            os.rename(beside, target)
+        os.rename(beside, target)
     except BaseException:
+        if os.path.lexists(older):
+            os.rename(older, target)
         shutil.rmtree(beside, ignore_errors=True)
         raise
+    shutil.rmtree(older, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -130,14 +178,12 @@ class ModelFolder:
     model: Any
     user_ids: NDArray[Any]
     item_ids: NDArray[Any]
-    train: Ratings | None = None
-    test: Ratings | None = None
 
-    def write(self, folder: str) -> None:
-        """Write into a folder that is there."""
+    def write(self, folder: str, train: Ratings | None = None, test: Ratings | None = None) -> None:
+        """Write into a folder that is there, the parts of a split if there was one."""
         self.model.save(os.path.join(folder, MODEL))
         np.savez(os.path.join(folder, IDS), user_ids=self.user_ids, item_ids=self.item_ids)
-        for name, part in ((TRAIN, self.train), (TEST, self.test)):
+        for name, part in ((TRAIN, train), (TEST, test)):
             if part is not None:
                 write_ratings(os.path.join(folder, name), part)
 
@@ -154,12 +200,18 @@ class ModelFolder:
         try:
             with np.load(names, allow_pickle=False) as file:
                 ids = file["user_ids"], file["item_ids"]
-        except (ValueError, KeyError, EOFError, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             raise ValueError(f"{names} is missing or damaged: {error}. Train the model again.") from error
         if (len(ids[0]), len(ids[1])) != (model.n_users_, model.n_items_):
             raise ValueError(f"{names} does not fit {path}. Train the model again.")
-        parts = [os.path.join(folder, name) for name in (TRAIN, TEST)]
-        return cls(model, *ids, *(read_ratings(part) if os.path.isfile(part) else None for part in parts))
+        return cls(model, *ids)
+
+
+def split_of(folder: str) -> tuple[Ratings | None, Ratings | None]:
+    """Return the training and the held-out part that ``cccf train --test-size`` left in its folder."""
+    paths = [os.path.join(folder, name) for name in (TRAIN, TEST)]
+    train, test = (read_ratings(path) if os.path.isfile(path) else None for path in paths)
+    return train, test
 
 
 def write_ratings(path: str, ratings: Ratings) -> None:

@@ -13,9 +13,22 @@ import numpy as np
 from cccf_index import IndexCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import check_free, new_file, vectors_of
+from cccf_index.cli._files import check_file, new_file, positive, vectors_of
 from cccf_index.codes import CompositionalCodes
-from cccf_index.race import GRAPH_LIMIT, Method, Vectors, cccf, flat, hnsw, ivf, pq, recall, timed
+from cccf_index.plots import check_plot, plot_race
+from cccf_index.race import (
+    GRAPH_LIMIT,
+    Method,
+    Vectors,
+    cccf,
+    flat,
+    hnsw,
+    ivf,
+    pq,
+    recall_by_scores,
+    threads_key,
+    timed,
+)
 
 NAME, HELP = "bench", "race our index against those of faiss on your own data"
 EXAMPLES = """  cccf bench items.cccf
@@ -28,10 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", nargs="?", metavar="INDEX", help="a file of `cccf build`")
     parser.add_argument("--embeddings", metavar="FILE", help="vectors of items, .npy")
     parser.add_argument("--queries", metavar="FILE", help="vectors of users, .npy")
-    parser.add_argument("--components", type=int, default=8, metavar="G", help="of codes of embeddings (default: 8)")
-    parser.add_argument("--bits", type=int, default=16, metavar="R", help="of a component (default: 16)")
-    parser.add_argument("-k", type=int, default=10, help="items for each user (default: 10)")
-    parser.add_argument("--sample", type=int, default=2048, metavar="N", help="users to ask for (default: 2048)")
+    parser.add_argument(
+        "--components", type=positive, default=8, metavar="G", help="of codes of embeddings (default: 8)"
+    )
+    parser.add_argument("--bits", type=positive, default=16, metavar="R", help="of a component (default: 16)")
+    parser.add_argument("-k", type=positive, default=10, help="items for each user (default: 10)")
+    parser.add_argument("--sample", type=positive, default=2048, metavar="N", help="users asked for (default: 2048)")
     parser.add_argument("--no-graphs", action="store_true", help="leave out HNSW, which takes long to build")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--plot", metavar="FILE", help="draw queries a second against recall")
@@ -49,6 +64,8 @@ def _of_file(arguments: argparse.Namespace, console: Console) -> tuple[IndexCCCF
     if not index.ntotal:
         raise ValueError(f"{arguments.index} holds no items.")
     items = index.reconstruct_n()
+    if index.quantizer is not None:
+        console.note("The items are those of the index, decoded: recall is against them, not against your vectors.")
     queries: Any = catalogue.queries
     if not len(queries):
         console.note(f"{arguments.index} holds no users: its own items search it.")
@@ -80,55 +97,65 @@ def _entries(
     yield from cccf(index, queries, arguments.k, index.quantizer is not None)
 
 
+def _raced(
+    arguments: argparse.Namespace, entries: Iterator[Method], items: Vectors, vectors: Vectors, console: Console
+) -> dict[str, dict[str, Any]]:
+    """Return recall and speed of each method."""
+    k, threads = min(arguments.k, len(items)), arguments.threads or faiss.omp_get_max_threads()
+    exact = faiss.IndexFlatIP(items.shape[1])
+    exact.add(items)
+    least = exact.search(vectors, k)[0][:, -1]
+    results: dict[str, dict[str, Any]] = {}
+    for method in entries:
+        found = method.rows(method.search(slice(None), k, threads))
+        figures: dict[str, Any] = {"family": method.family, "bytes an item": method.bytes}
+        figures["recall"] = recall_by_scores(found, vectors, items, least)
+        figures |= timed(method, len(vectors), k, threads)
+        results[method.name] = figures
+        figures["faster"] = results["IndexFlatIP"]["batch, us"] / figures["batch, us"]
+        console.note(f"  {method.name}: {figures['batch, us']:.1f} us")
+    faiss.omp_set_num_threads(threads)
+    return results
+
+
+def _table(results: dict[str, dict[str, Any]], threads: int) -> str:
+    head = ("one thread", "bytes", "recall", "batch, us", "faster", "one query, us", f"{threads} threads, us")
+    rows = [
+        (
+            name,
+            f"{row['bytes an item']:.0f}",
+            f"{row['recall']:.3f}",
+            f"{row['batch, us']:.1f}",
+            f"{row['faster']:.1f}x",
+            f"{row['one query, us']:.1f}",
+            f"{row[threads_key(threads)]:.1f}",
+        )
+        for name, row in results.items()
+    ]
+    return table([head, *rows])
+
+
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Race, and print a table."""
     if (arguments.index is None) == (arguments.embeddings is None):
         arguments.usage("give an INDEX, or --embeddings FILE and --queries FILE")
     if (arguments.embeddings is None) != (arguments.queries is None):
         arguments.usage("--embeddings and --queries go together")
-    for path in (arguments.output, arguments.plot):
-        if path:
-            check_free(path, arguments.force)
+    if arguments.output:
+        check_file(arguments.output, arguments.force)
+    if arguments.plot:
+        check_file(arguments.plot, arguments.force)
+        check_plot(arguments.plot)
     index, items, queries, vectors = (_of_file if arguments.index else _of_embeddings)(arguments, console)
+    console.note(f"{len(items):,} items of {items.shape[1]} dimensions, {len(vectors):,} queries")
     threads = arguments.threads or faiss.omp_get_max_threads()
-    k = min(arguments.k, index.ntotal)
-    exact = faiss.IndexFlatIP(items.shape[1])
-    exact.add(items)
-    least = exact.search(vectors, k)[0][:, -1]
-    console.note(f"{len(items):,} items of {items.shape[1]} dimensions, {len(vectors):,} queries, top-{k}")
-    results: dict[str, dict[str, Any]] = {}
-    for method in _entries(arguments, index, items, queries, vectors, console):
-        found = method.search(slice(None), k, threads)
-        if method.family.startswith("CCCF"):
-            found = np.where(found >= 0, np.searchsorted(index.ids, found), -1)
-        figures: dict[str, Any] = {"family": method.family, "bytes an item": method.bytes}
-        figures["recall"] = recall(found, vectors, items, least)
-        figures |= timed(method, len(vectors), k, (1, threads))
-        results[method.name] = figures
-        figures["faster"] = results["IndexFlatIP"]["batch, us"] / figures["batch, us"]
-        console.note(f"  {method.name}: {figures['batch, us']:.1f} us")
-    faiss.omp_set_num_threads(threads)
-    more = next((key for key in results["IndexFlatIP"] if key.startswith("batch on")), "batch, us")
-    head = ("one thread", "bytes", "recall", "batch, us", "faster", "one query, us", f"{threads} threads, us")
-    rows = [head] + [
-        (
-            name,
-            f"{f['bytes an item']:.0f}",
-            f"{f['recall']:.3f}",
-            f"{f['batch, us']:.1f}",
-            f"{f['faster']:.1f}x",
-            f"{f['one query, us']:.1f}",
-            f"{f[more]:.1f}",
-        )
-        for name, f in results.items()
-    ]
-    result = {"items": len(items), "queries": len(vectors), "k": k, "threads": threads, "methods": results}
+    entries = _entries(arguments, index, items, queries, vectors, console)
+    results = _raced(arguments, entries, items, vectors, console)
+    result = {"items": len(items), "queries": len(vectors), "k": arguments.k, "threads": threads, "methods": results}
     if arguments.output:
         with new_file(arguments.output) as beside, open(beside, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)
     if arguments.plot:
-        from cccf_index.plots import plot_race
-
         with new_file(arguments.plot) as beside:
             plot_race(results, beside)
-    console.result(table(rows), result)
+    console.result(_table(results, threads), result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from cccf_index import IndexCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console
-from cccf_index.cli._files import ModelFolder, check_free, names_of, vectors_of
+from cccf_index.cli._files import ModelFolder, check_file, flag, names_of, vectors_of
 from cccf_index.models import MF
 
 NAME, HELP = "build", "make an index of a model, or of any embeddings"
@@ -26,7 +27,7 @@ def scale_of(text: str) -> int | str | None:
     """Return what ``--scale`` means."""
     if text in ("auto", "none"):
         return None if text == "none" else text
-    if not text.isdigit():
+    if not re.fullmatch("[0-9]+", text):
         raise argparse.ArgumentTypeError(f"must be auto, none or a number, got {text!r}")
     return int(text)
 
@@ -62,7 +63,7 @@ def _of_model(arguments: argparse.Namespace, quiet: bool) -> Catalogue:
         return Catalogue.of_vectors(index, vectors, *names, offset=model.offset_)
     for option in ("components", "bits", "max_active"):
         if getattr(arguments, option) is not None:
-            raise ValueError(f"--{option.replace('_', '-')} is of no use: {arguments.model} has its codes already.")
+            raise ValueError(f"{flag(option)} is of no use: {arguments.model} has its codes already.")
     return Catalogue.of_model(model, *names, scale=arguments.scale)
 
 
@@ -90,8 +91,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.model is not None:
         for option in ("queries", "item_ids", "user_ids"):
             if getattr(arguments, option) is not None:
-                arguments.usage(f"--{option.replace('_', '-')} goes with --embeddings, not with a model")
-    check_free(arguments.output, arguments.force)
+                arguments.usage(f"{flag(option)} goes with --embeddings, not with a model")
+    check_file(arguments.output, arguments.force)
     begin = time.perf_counter()
     catalogue = (_of_model if arguments.model is not None else _of_embeddings)(arguments, console.quiet)
     index = catalogue.index

@@ -16,11 +16,19 @@ import numpy as np
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import ModelFolder, add_ratings_arguments, check_free, new_folder, ratings_of
+from cccf_index.cli._files import (
+    ModelFolder,
+    add_ratings_arguments,
+    check_folder,
+    default_threshold,
+    new_folder,
+    ratings_of,
+)
 from cccf_index.cli.recommend import CSV, columns_of
 from cccf_index.datasets import Ratings, k_core, split_ratings, synthetic_ratings
-from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
+from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg
 from cccf_index.models import CCCF, DCF, MF
+from cccf_index.plots import plot_demo
 from cccf_index.race import Method, binary, of_cccf, of_faiss, patient_seconds, unseen
 
 NAME, HELP = "demo", "the whole way from ratings to recommendations, against dot products"
@@ -53,7 +61,7 @@ class Entry:
     """A model in the race: how long it took to train, and how it is searched."""
 
     model: Any
-    seconds: float
+    seconds: float | None  # None where it was not trained for itself
     method: Method
 
 
@@ -61,7 +69,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     """Train, build, save, search, compare."""
     begin = time.perf_counter()
     output = arguments.output or _free_name()
-    check_free(output, arguments.force)
+    check_folder(output, arguments.force, RESULT)
     if arguments.ratings is None:
         ratings = synthetic_ratings(seed=arguments.seed, **SYNTHETIC)
     else:
@@ -70,21 +78,23 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         ratings = k_core(ratings, arguments.k_core)
     implicit = bool(ratings.user_items.data.min() == ratings.user_items.data.max())
     train, test = split_ratings(ratings.user_items, seed=arguments.seed)
+    if not test.nnz:
+        raise ValueError("The ratings are too few: no user has enough of them to hold some out.")
     console.note(f"{ratings}, {train.nnz:,} to learn from and {test.nnz:,} held out")
-    with _told(console, "kernels compiled, or read from the cache") as compiled:
+    with _timed(console, "kernels compiled, or read from the cache") as compiled:
         _compile(implicit)
     entries = _trained(train, implicit, arguments.seed, console)
     ours = entries[-1]
-    with new_folder(output, RESULT) as folder:
-        with _told(console, "index built and saved"):
+    with new_folder(output) as folder:
+        with _timed(console, "index built and saved"):
             catalogue = Catalogue.of_model(ours.model, ratings.user_ids, ratings.item_ids)
             catalogue.save(os.path.join(folder, "items.cccf"))
             parts = (replace(ratings, user_items=part) for part in (train, test))
             os.mkdir(os.path.join(folder, "model"))
-            ModelFolder(ours.model, ratings.user_ids, ratings.item_ids, *parts).write(os.path.join(folder, "model"))
-        with _told(console, f"first {K} items of all users, without those that they have rated, written"):
+            ModelFolder(ours.model, ratings.user_ids, ratings.item_ids).write(os.path.join(folder, "model"), *parts)
+        with _timed(console, f"first {K} items of all users, without those that they have rated, written"):
             _write_recommendations(catalogue, ratings, os.path.join(folder, "recs.csv"))
-        with _told(console, "accuracy and speed measured"):
+        with _timed(console, "accuracy and speed measured"):
             rows = [_figures(entry, train, test, implicit) for entry in entries]
         result = {
             "users": train.shape[0],
@@ -98,7 +108,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             "output": output,
         }
         with open(os.path.join(folder, RESULT), "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
+            json.dump(result, file, indent=2, allow_nan=False)
         drawn = _draw(rows, os.path.join(folder, "demo.png"), console)
     console.result(_text(result, output, drawn, ratings), result)
 
@@ -110,7 +120,7 @@ def _free_name() -> str:
 
 
 @contextmanager
-def _told(console: Console, what: str) -> Iterator[list[float]]:
+def _timed(console: Console, what: str) -> Iterator[list[float]]:
     """Say what was done, and how long it took, which is yielded, too."""
     begin, seconds = time.perf_counter(), [0.0]
     yield seconds
@@ -135,22 +145,23 @@ def _trained(train: Any, implicit: bool, seed: int, console: Console) -> list[En
     """Return MF, DCF and CCCF; CCCF is trained first, as it chooses how strongly both it and MF are regularized."""
     options: dict[str, Any] = {"seed": seed, "verbose": not console.quiet}
     kind = {"feedback": "implicit"} if implicit else {"unobserved": UNOBSERVED}
-    with _told(console, f"CCCF of {COMPONENTS} x {BITS} bits trained") as seconds:
+    with _timed(console, f"CCCF of {COMPONENTS} x {BITS} bits trained") as seconds:
         model = CCCF(COMPONENTS, BITS, **kind, **options).fit(train)
     name = f"CCCF {COMPONENTS}x{BITS}, IndexCCCF"
     ours = Entry(model, seconds[0], of_cccf(name, model.to_index(), model.user_codes_))
     entries = []
     if implicit:
-        mf, seconds = model.latents_, [float("nan")]  # what CCCF learned from
+        mf, took = model.latents_, None  # what CCCF learned from
     else:
-        with _told(console, f"MF of {FACTORS} factors trained") as seconds:
+        with _timed(console, f"MF of {FACTORS} factors trained") as seconds:
             mf = MF(FACTORS, model.latents_.regularization, unobserved=UNOBSERVED, **options).fit(train)
+        took = seconds[0]
     factors = np.ascontiguousarray(mf.user_factors_, dtype=np.float32)
     d = factors.shape[1]
     flat = of_faiss(f"MF, IndexFlatIP({d})", "MF", 4 * d, mf.to_index(), factors)
-    entries.append(Entry(mf, seconds[0], flat))
+    entries.append(Entry(mf, took, flat))
     if not implicit:
-        with _told(console, f"DCF of {FACTORS} bits trained") as seconds:
+        with _timed(console, f"DCF of {FACTORS} bits trained") as seconds:
             few = min(len(np.unique(part)) for part in train.nonzero()) <= FACTORS  # too few to balance so many bits
             dcf = DCF(FACTORS).set_params(**options, **({"alpha": 0, "beta": 0} if few else {})).fit(train)
         hashed = binary(dcf.item_codes_, dcf.user_codes_, f"DCF, IndexBinaryFlat({FACTORS})")
@@ -161,8 +172,9 @@ def _trained(train: Any, implicit: bool, seed: int, console: Console) -> list[En
 def _write_recommendations(catalogue: Catalogue, ratings: Ratings, path: str) -> None:
     users = np.arange(len(catalogue.user_ids))
     found = catalogue.recommend(users, K, exclude=catalogue.seen(ratings, users))
-    CSV().write(f"{path}.rows", columns_of(catalogue, users, *found))
-    CSV().join([f"{path}.rows"], path)
+    writer = CSV()
+    writer.write(f"{path}.rows", columns_of(catalogue, users, *found))
+    writer.join([f"{path}.rows"], path)
     os.unlink(f"{path}.rows")
 
 
@@ -171,10 +183,9 @@ def _figures(entry: Entry, train: Any, test: Any, implicit: bool) -> dict[str, A
     threads = faiss.omp_get_max_threads()
     depth = min(train.shape[1], K + int(np.diff(train.indptr).max()))
     ranking = unseen(entry.method.search(slice(None), depth, threads), train, K)
-    threshold = float(test.data.min()) if implicit else 4.0
-    catalogue = catalogue_ndcg(ranking, test, K, threshold=threshold)
+    catalogue = catalogue_ndcg(ranking, test, K, threshold=default_threshold(test.data))
     figures: dict[str, Any] = {"name": entry.method.name, "training seconds": entry.seconds}
-    if not implicit:
+    if not implicit and 0 <= test.data.min() <= test.data.max() <= MAX_RATING:
         figures["rated NDCG@10"] = rated_ndcg(entry.model, test, K)
     figures["catalogue NDCG@10"] = catalogue
     figures["NDCG@10"] = figures.get("rated NDCG@10", catalogue)
@@ -186,8 +197,6 @@ def _figures(entry: Entry, train: Any, test: Any, implicit: bool) -> dict[str, A
 
 
 def _draw(rows: list[dict[str, Any]], path: str, console: Console) -> bool:
-    from cccf_index.plots import plot_demo
-
     try:
         plot_demo(rows, path)
     except ImportError as error:
@@ -205,7 +214,7 @@ def _text(result: dict[str, Any], output: str, drawn: bool, ratings: Ratings) ->
             row["name"],
             f"{row['rated NDCG@10']:.4f}" if "rated NDCG@10" in row else "",
             f"{row['catalogue NDCG@10']:.4f}",
-            f"{row['training seconds']:.1f}",
+            "" if row["training seconds"] is None else f"{row['training seconds']:.1f}",
             f"{row['seconds']:.3f}",
             f"{row['queries a second']:,.0f}",
             f"{row['bytes an item']:.0f}",

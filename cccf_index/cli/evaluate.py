@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import ModelFolder, add_ratings_arguments, aligned, ratings_of
+from cccf_index.cli._files import ModelFolder, add_ratings_arguments, aligned, default_threshold, ratings_of, split_of
 from cccf_index.datasets import places
-from cccf_index.evaluation import catalogue_ndcg, rated_ndcg, recall
+from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg, recall
 
 NAME, HELP = "evaluate", "tell how well a model or an index ranks held-out ratings"
 EXAMPLES = """  cccf train ratings.csv --test-size 0.3 -o model && cccf evaluate model
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("test", nargs="?", metavar="RATINGS", help="held-out ratings (default: those of --test-size)")
     parser.add_argument("-k", default=CUTS, metavar="K,K,...", help=f"cut-offs (default: {CUTS})")
     parser.add_argument("--exclude-seen", metavar="RATINGS", help="what must not be recommended: the training part")
-    parser.add_argument("--threshold", type=float, default=4.0, help="ratings from here are relevant (default: 4)")
+    parser.add_argument("--threshold", type=float, help="ratings from here are relevant (default: 4 of 1 to 5)")
     add_ratings_arguments(parser)
 
 
@@ -51,7 +52,7 @@ class _Served:
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Evaluate, and print a table."""
     words = arguments.k.split(",")
-    if not all(word.strip().isdigit() and int(word) for word in words):
+    if not all(re.fullmatch("[0-9]+", word.strip()) and int(word) for word in words):
         raise ValueError(f"-k must be numbers above 0, got {arguments.k!r}.")
     cuts = [int(word) for word in words]
     test = train = None
@@ -59,16 +60,16 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         kept = ModelFolder.read(arguments.model)
         model, user_ids, item_ids = kept.model, kept.user_ids, kept.item_ids
         if arguments.test is None:
-            test, train = kept.test, kept.train
+            train, test = split_of(arguments.model)
     else:
         model = _Served(Catalogue.load(arguments.model, mmap=True))
         user_ids, item_ids = model.user_ids, model.item_ids
     if arguments.test is not None:
-        test = ratings_of(arguments.test, arguments)
+        test = ratings_of(arguments.test, arguments, user_ids, item_ids)
     if test is None:
         raise ValueError(f"{arguments.model} holds no held-out ratings: name a file, or train with --test-size.")
     if arguments.exclude_seen is not None:
-        train = ratings_of(arguments.exclude_seen, arguments)
+        train = ratings_of(arguments.exclude_seen, arguments, user_ids, item_ids)
     shape = (len(user_ids), len(item_ids))
     held, seen = (
         None if part is None else aligned(part, places(user_ids, part.user_ids), places(item_ids, part.item_ids), shape)
@@ -81,10 +82,11 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     if not held.nnz:
         raise ValueError("No held-out rating is of a user and an item of the model: are its ids others?")
     figures: dict[str, list[float]] = {}
-    threshold = arguments.threshold
+    threshold = default_threshold(held.data) if arguments.threshold is None else arguments.threshold
     if held.data.min() == held.data.max():
-        threshold = float(held.data.min())
-        console.note("All held-out ratings are equal: each is relevant, and none is to be ranked above another.")
+        console.note("All held-out ratings are equal: none is to be ranked above another.")
+    elif not 0 <= held.data.min() <= held.data.max() <= MAX_RATING:
+        console.note(f"Ratings are not from 0 to {MAX_RATING}: they are not ranked by gains of 2^rating - 1.")
     elif not isinstance(model, _Served):
         figures["rated NDCG"] = rated_ndcg(model, held, cuts).tolist()
     figures["catalogue NDCG"] = catalogue_ndcg(model, held, cuts, train=seen, threshold=threshold).tolist()

@@ -6,8 +6,9 @@ import argparse
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import check_free, new_file
+from cccf_index.cli._files import check_file, new_file, positive
 from cccf_index.inspection import inspected
+from cccf_index.plots import check_plot, plot_inspection
 
 NAME, HELP = "inspect", "show what is in an index: groups, sparsity, bytes, bounds"
 EXAMPLES = """  cccf inspect items.cccf
@@ -19,7 +20,7 @@ SHOWN = 8  # groups
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what only this command takes."""
     parser.add_argument("index", metavar="INDEX", help="a file of `cccf build` or of `write_index`")
-    parser.add_argument("-k", type=int, default=10, help="items that the bounds are tried for (default: 10)")
+    parser.add_argument("-k", type=positive, default=10, help="items that the bounds are tried for (default: 10)")
     parser.add_argument("--plot", metavar="FILE", help="draw it, too: .png, .svg or .pdf")
     parser.add_argument("--force", action="store_true", help="replace a plot that is there")
 
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Look, print and draw."""
     if arguments.plot:
-        check_free(arguments.plot, arguments.force)
+        check_file(arguments.plot, arguments.force)
+        check_plot(arguments.plot)
     catalogue = Catalogue.load(arguments.index, mmap=True)
     seen = inspected(catalogue.index, catalogue.queries, arguments.k, arguments.seed)
     lines = [
@@ -49,8 +51,6 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         shown = f"{share:.1%} of the items, for the first {arguments.k} of {len(seen['left by bounds'])} users"
         lines.append(("left by the bounds", shown))
     if arguments.plot:
-        from cccf_index.plots import plot_inspection
-
         with new_file(arguments.plot) as beside:
             plot_inspection(seen, beside)
         lines.append(("drawn to", arguments.plot))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ import numpy as np
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console
-from cccf_index.cli._files import check_free, new_file
+from cccf_index.cli._files import check_file, new_file, positive
 from cccf_index.cli._serving import add_serving_arguments, params_of, seen_of, users_of
 
 NAME, HELP = "recommend", "write the best items of all users to a file"
@@ -33,9 +34,9 @@ PLAN = "plan.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what only this command takes."""
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help=".csv or .parquet: " + ", ".join(COLUMNS))
-    parser.add_argument("--force", action="store_true", help="replace a file that is there, and begin anew")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument("--users", metavar="A,B,...", help="only these, or @FILE with one a line (default: all)")
-    parser.add_argument("--chunk", type=int, default=8192, metavar="N", help="users at a time (default: 8192)")
+    parser.add_argument("--chunk", type=positive, default=8192, metavar="N", help="users at a time (default: 8192)")
     add_serving_arguments(parser)
 
 
@@ -61,7 +62,7 @@ class CSV:
 class Parquet:
     """Chunks as Parquet, a row group each."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         try:
             import pyarrow
             import pyarrow.parquet
@@ -70,26 +71,23 @@ class Parquet:
                 'Parquet needs pyarrow: `pip install "cccf-index[parquet]"`, or name a .csv file.'
             ) from None
         self._arrow, self._parquet = pyarrow, pyarrow.parquet
+        users, items = (
+            pyarrow.string() if ids is not None and ids.dtype.kind == "U" else pyarrow.int64()
+            for ids in (catalogue.user_ids, catalogue.item_ids)
+        )
+        types = (users, pyarrow.int32(), items, pyarrow.float32())  # said, as a chunk may have no rows
+        self._schema = pyarrow.schema(list(zip(COLUMNS, types, strict=True)))
 
     def write(self, path: str, columns: Sequence[list[Any]]) -> None:
         """Write the rows of a chunk."""
-        user, rank, item, score = columns
-        arrays = [user, self._arrow.array(rank, "int32"), item, self._arrow.array(score, "float32")]
-        self._parquet.write_table(self._arrow.table(dict(zip(COLUMNS, arrays, strict=True))), path)
+        table = self._arrow.table(dict(zip(COLUMNS, columns, strict=True)), schema=self._schema)
+        self._parquet.write_table(table, path)
 
     def join(self, parts: Sequence[str], path: str) -> None:
         """Write all chunks into one file."""
-        with self._parquet.ParquetWriter(path, self._parquet.read_schema(parts[0])) as out:
+        with self._parquet.ParquetWriter(path, self._schema) as out:
             for part in parts:
                 out.write_table(self._parquet.read_table(part))
-
-
-def _format(path: str) -> CSV | Parquet:
-    if path.endswith(".parquet"):
-        return Parquet()
-    if path.endswith(".csv"):
-        return CSV()
-    raise ValueError(f"-o must end in .csv or .parquet, got {path}.")
 
 
 def _plan(arguments: argparse.Namespace, users: Any) -> dict[str, Any]:
@@ -99,8 +97,9 @@ def _plan(arguments: argparse.Namespace, users: Any) -> dict[str, Any]:
         if path is not None:
             status = os.stat(path)
             files[os.path.abspath(path)] = [status.st_size, status.st_mtime_ns]
-    options = {name: getattr(arguments, name) for name in ("k", "chunk", "max_items", "sep", "columns", "ids")}
-    return {"files": files, "users": [len(users), int(users @ np.arange(1, len(users) + 1) % 2**61)], **options}
+    names = ("k", "chunk", "max_items", "sep", "columns", "header", "duplicates", "ids")
+    options = {name: getattr(arguments, name) for name in names}
+    return {"files": files, "users": hashlib.sha256(users.tobytes()).hexdigest(), **options}
 
 
 def _begun(folder: str, plan: dict[str, Any], force: bool) -> None:
@@ -112,10 +111,12 @@ def _begun(folder: str, plan: dict[str, Any], force: bool) -> None:
                 same = json.load(file) == plan
         except (OSError, ValueError):
             same = False
-        if same and not force:
+        if same:
             return
         if not force:
             raise ValueError(f"{folder} holds the beginning of another run. Pass --force to begin anew.")
+        if os.listdir(folder) and not os.path.isfile(path):
+            raise ValueError(f"{folder} is not removed, as it holds no {PLAN}. Name another file by -o.")
         shutil.rmtree(folder)
     os.mkdir(folder)
     with new_file(path) as beside, open(beside, "w", encoding="utf-8") as file:
@@ -124,25 +125,25 @@ def _begun(folder: str, plan: dict[str, Any], force: bool) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Recommend chunk after chunk, and join them."""
-    check_free(arguments.output, arguments.force)
-    writer = _format(arguments.output)
-    if arguments.chunk < 1:
-        raise ValueError(f"--chunk must be at least 1, got {arguments.chunk}.")
+    check_file(arguments.output, arguments.force)
+    if not arguments.output.endswith((".csv", ".parquet")):
+        raise ValueError(f"-o must end in .csv or .parquet, got {arguments.output}.")
     catalogue = Catalogue.load(arguments.index, mmap=True)
+    writer = Parquet(catalogue) if arguments.output.endswith(".parquet") else CSV()
     users = users_of(arguments.users, catalogue, arguments.index)
     seen = seen_of(arguments, catalogue, console)
     folder = f"{arguments.output}.parts"
     _begun(folder, _plan(arguments, users), arguments.force)
     starts = range(0, len(users), arguments.chunk)
     parts = [os.path.join(folder, f"{number:08}") for number in range(len(starts))]
-    done = sum(map(os.path.exists, parts)) * arguments.chunk
+    chunks = [users[start : start + arguments.chunk] for start in starts]
+    done = sum(len(some) for some, part in zip(chunks, parts, strict=True) if os.path.exists(part))
     begin = time.perf_counter()
     try:
-        with console.progress(len(users), min(done, len(users)), "recommend") as progress:
-            for start, part in zip(starts, parts, strict=True):
+        with console.progress(len(users), done, "recommend") as progress:
+            for some, part in zip(chunks, parts, strict=True):
                 if os.path.exists(part):
                     continue
-                some = users[start : start + arguments.chunk]
                 exclude = None if seen is None else seen[some]
                 found = catalogue.recommend(some, arguments.k, exclude=exclude, params=params_of(arguments))
                 with new_file(part) as beside:

@@ -17,7 +17,9 @@ EXAMPLES = """  cccf search items.cccf --users 12,15 -k 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what only this command takes."""
-    parser.add_argument("--users", required=True, metavar="A,B,...", help="names of users, or @FILE with one a line")
+    parser.add_argument(
+        "--users", required=True, metavar="A,B,...", help="names of users, or @FILE with one a line (--users=-1 for -1)"
+    )
     add_serving_arguments(parser)
 
 

@@ -16,7 +16,8 @@ from cccf_index.cli._files import (
     MODEL,
     ModelFolder,
     add_ratings_arguments,
-    check_free,
+    check_folder,
+    flag,
     new_folder,
     ratings_of,
 )
@@ -77,7 +78,7 @@ def model_of(arguments: argparse.Namespace, quiet: bool) -> Any:
         value = getattr(arguments, option)
         if value is not None:
             if name not in model.get_params():
-                raise ValueError(f"--{option.replace('_', '-')} is of no use to --model {arguments.model}.")
+                raise ValueError(f"{flag(option)} is of no use to --model {arguments.model}.")
             model.set_params(**{name: value})
     for setting in arguments.set:
         name, equals, text = setting.partition("=")
@@ -91,12 +92,18 @@ def model_of(arguments: argparse.Namespace, quiet: bool) -> Any:
     return model
 
 
-def features_of(path: str | None, ids: NDArray[Any]) -> NDArray[np.float32] | None:
+def features_of(
+    path: str | None, ids: NDArray[Any], arguments: argparse.Namespace, console: Console
+) -> NDArray[np.float32] | None:
     """Read features, a line each: whom it belongs to, its name, perhaps a number; as a row for each of the ids."""
     if path is None:
         return None
-    given = read_ratings(path, duplicates="last")
+    kind = "str" if ids.dtype.kind == "U" else arguments.ids
+    given = read_ratings(path, sep=arguments.sep, header=arguments.header, duplicates="last", ids=kind)
     rows = places(given.user_ids, ids)
+    console.note(f"{path}: {len(given.item_ids)} features of {np.sum(rows >= 0):,} of {len(ids):,}")
+    if (rows < 0).all():
+        raise ValueError(f"{path} holds features of none of the {len(ids)} of the ratings: are its ids others?")
     features = np.zeros((len(ids), len(given.item_ids)), dtype=np.float32)
     features[rows >= 0] = given.user_items[rows[rows >= 0]].toarray()
     return features
@@ -112,24 +119,26 @@ def prepared(arguments: argparse.Namespace, console: Console) -> tuple[Ratings, 
         return ratings, ratings, None
     parts = split_ratings(ratings.user_items, arguments.test_size, arguments.seed)
     train, test = (replace(ratings, user_items=part) for part in parts)
+    if not test.user_items.nnz:
+        raise ValueError(f"--test-size {arguments.test_size} holds out no rating: users have too few.")
     return ratings, train, test
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Train, and write the folder."""
-    check_free(arguments.output, arguments.force)
+    check_folder(arguments.output, arguments.force, MODEL)
     model = model_of(arguments, console.quiet)
     ratings, train, test = prepared(arguments, console)
     features = {
-        "item_features": features_of(arguments.item_features, ratings.item_ids),
-        "user_features": features_of(arguments.user_features, ratings.user_ids),
+        "item_features": features_of(arguments.item_features, ratings.item_ids, arguments, console),
+        "user_features": features_of(arguments.user_features, ratings.user_ids, arguments, console),
     }
     begin = time.perf_counter()
     model.fit(train.user_items, **features)
     seconds = time.perf_counter() - begin
-    kept = ModelFolder(model, ratings.user_ids, ratings.item_ids, *((train, test) if test is not None else ()))
-    with new_folder(arguments.output, MODEL) as folder:
-        kept.write(folder)
+    with new_folder(arguments.output) as folder:
+        parts = () if test is None else (train, test)
+        ModelFolder(model, ratings.user_ids, ratings.item_ids).write(folder, *parts)
     result = {
         "model": repr(model),
         "users": model.n_users_,
