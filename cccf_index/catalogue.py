@@ -154,6 +154,8 @@ class Catalogue:
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Catalogue:
         """Read what `save` wrote, or an index that `write_index` wrote: its ids are the names, and it has no users."""
         source = os.fspath(path)
+        if os.path.isdir(source):
+            raise ValueError(f"{source} is a folder, not an index. Of a model make one by `cccf build {source}`.")
         meta, arrays = _container.read_file(path, io.KIND, mmap)
         index = io._restored(meta, arrays, source, verify=True)
         if "catalogue" not in meta:

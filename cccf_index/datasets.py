@@ -292,7 +292,7 @@ def rows_of(known: NDArray[Any], ids: ArrayLike, what: str) -> NDArray[np.int64]
     """Return where each id stands; one that is not known is a ValueError: `what` says of what they must be ids."""
     found = places(known, ids)
     if (found < 0).any():
-        raise ValueError(f"`ids` must be ids of {what}, got {np.asarray(ids)[found < 0].flat[0]!r}.")
+        raise ValueError(f"`ids` must be ids of {what}, got {np.asarray(ids)[found < 0].tolist()[0]!r}.")
     return found
 
 

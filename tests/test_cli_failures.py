@@ -170,6 +170,13 @@ def test_an_interrupted_training_leaves_nothing(folder):
     assert listed(folder) == before
 
 
+def test_advice_of_the_library_is_given_in_options(folder):
+    (folder / "semicolons.csv").write_text("a;1;5\nb;2;3\n")
+    assert_one_line(cccf("train", "semicolons.csv", "-o", "out", cwd=folder, code=1), "--sep", "--columns")
+    (folder / "twice.csv").write_text("a,1,5\na,1,3\n")
+    assert_one_line(cccf("train", "twice.csv", "-o", "out", cwd=folder, code=1), "--duplicates last")
+
+
 def test_a_folder_that_cannot_be_written_to_is_said_before_any_work(folder):
     run = cccf("train", "ratings.csv", "-o", "no/such/folder", cwd=folder, code=1)
     assert_one_line(run, os.path.join("no", "such"))

@@ -42,14 +42,13 @@ def ratings_of(path: str, arguments: argparse.Namespace, *known: NDArray[Any]) -
     columns = None
     if arguments.columns is not None:
         columns = [int(word) if re.fullmatch("[0-9]+", word) else word for word in arguments.columns.split(",")]
-    return read_ratings(
-        path,
-        sep=arguments.sep,
-        columns=columns,
-        header=arguments.header,
-        duplicates=arguments.duplicates,
-        ids="str" if any(ids.dtype.kind == "U" for ids in known) else arguments.ids,
-    )
+    ids = "str" if any(ids.dtype.kind == "U" for ids in known) else arguments.ids
+    options = {"sep": arguments.sep, "header": arguments.header, "duplicates": arguments.duplicates, "ids": ids}
+    try:
+        return read_ratings(path, columns=columns, **options)
+    except ValueError as error:  # of whose advice some is for programs
+        text = re.sub("`(sep|columns)=?`", r"--\1", str(error)).replace('duplicates="last" or', "--duplicates last or")
+        raise ValueError(text) from error
 
 
 def flag(option: str) -> str:

@@ -64,8 +64,7 @@ def _of_file(arguments: argparse.Namespace, console: Console) -> tuple[IndexCCCF
     if not index.ntotal:
         raise ValueError(f"{arguments.index} holds no items.")
     items = index.reconstruct_n()
-    if index.quantizer is not None:
-        console.note("The items are those of the index, decoded: recall is against them, not against your vectors.")
+    console.note("Recall is that of the index's own exact answer; against your vectors it is told by --embeddings.")
     queries: Any = catalogue.queries
     if not len(queries):
         console.note(f"{arguments.index} holds no users: its own items search it.")
