@@ -77,7 +77,7 @@ def plot_accuracy() -> None:
         grid[1, column].set_xticks(CUTS)
         panel(grid[0, column], dataset, "bits", "NDCG@10")
         panel(grid[1, column], f"{dataset}, 128 bits", "K", "NDCG@K")
-    finish(figure, "accuracy", "Learned weights reach MF; the paper's weights are as good as DCF (5 splits, ± 1 std)")
+    finish(figure, "accuracy", "Learned weights reach MF; the paper's weights are about as good as DCF (5 splits)")
 
 
 def plot_components() -> None:
@@ -133,8 +133,8 @@ def plot_weights() -> None:
             middle.errorbar(widths, y, error, fmt="o-", color=BLACK, label="kernel weights, not rounded")
             for h in widths:
                 active = kernel[f"h = {h}, active of an item"]["mean"]
-                middle.annotate(f"{active:.1f}", (h, kernel[f"h = {h}"]["mean"]), (0, -14), textcoords="offset points",
-                                ha="center", fontsize=8)  # fmt: skip
+                middle.annotate(f"{active:.1f}", (h, kernel[f"h = {h}"]["mean"]), (8, -9), textcoords="offset points",
+                                ha="left", fontsize=8)  # fmt: skip
         panel(middle, f"{dataset}; numbers: active components of an item", "h", "NDCG@10")
         middle.margins(y=0.15)
         own = costs.get(dataset, {})

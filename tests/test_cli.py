@@ -233,7 +233,7 @@ def test_the_commands_of_the_readme_run(tmp_path):
         ["bash", "-e", "-c", commands], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
-    assert listed(tmp_path) == ["items.cccf", "items.png", "model", "ratings.csv", "recs.parquet"]
+    assert listed(tmp_path) == ["items.cccf", "items.png", "model", "ratings.csv", "recs.csv"]
 
 
 def test_quiet_says_nothing_but_the_result(folder):
