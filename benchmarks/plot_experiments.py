@@ -136,7 +136,7 @@ def plot_weights() -> None:
                 middle.annotate(f"{active:.1f}", (h, kernel[f"h = {h}"]["mean"]), (8, -9), textcoords="offset points",
                                 ha="left", fontsize=8)  # fmt: skip
         panel(middle, f"{dataset}; numbers: active components of an item", "h", "NDCG@10")
-        middle.margins(y=0.15)
+        middle.margins(x=0.12, y=0.15)
         own = costs.get(dataset, {})
         if own:
             seconds = [own[f"h = {h}, IWS"] for h in widths]

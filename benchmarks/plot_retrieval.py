@@ -56,7 +56,7 @@ def plot() -> None:
                 continue
             x, y, size = zip(*points, strict=True)
             axes.plot(x, y, color=colour, linewidth=1, alpha=0.6)
-            areas = [18 + 4 * value**0.5 for value in size]  # so that a byte and a kilobyte can both be seen
+            areas = [36 + 4 * value**0.5 for value in size]  # so that a byte and a kilobyte can both be seen
             shown[label] = axes.scatter(x, y, areas, color=colour, marker=marker, edgecolors="white", zorder=3)
         axes.set_yscale("log")
         axes.set_title(title, fontsize=10)
