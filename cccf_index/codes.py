@@ -139,7 +139,7 @@ class CompositionalCodes:
         used = n_bits - 8 * dtype.itemsize * (n_words - 1)
         if used < 8 * dtype.itemsize and (bits[:, :, -1] >> dtype.type(used)).any():
             raise ValueError(f"`bits` must be 0 above bit {n_bits - 1} of each component.")
-        weights = _check.weights(weights, "weights", bits.shape[:2])
+        weights = _check.weights(weights, "weights", (bits.shape[0], bits.shape[1]))
         self._freeze(np.where(weights[:, :, None] > 0, bits, dtype.type(0)), weights, n_bits)
 
     def _freeze(self, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> None:

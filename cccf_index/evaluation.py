@@ -213,7 +213,7 @@ def _hits(ranking: Any, relevant: Any, k: Any, train: Any) -> tuple[NDArray[np.b
         if sparse.issparse(relevant):
             _check_shape(ranking, relevant.shape)
         exclude = None if train is None else _check.pairs(train, "train", len(counts))
-        items = np.empty((len(users), depth), dtype=np.int64)
+        items: NDArray[np.int64] = np.empty((len(users), depth), dtype=np.int64)
         for start in range(0, len(users), USERS):
             part = users[start : start + USERS]
             seen = None if exclude is None else exclude[part]

@@ -81,7 +81,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
     buffer = np.frombuffer(data, dtype=np.uint8) if isinstance(data, (bytes, bytearray, memoryview)) else data
     if not isinstance(buffer, np.ndarray) or buffer.dtype != np.uint8 or buffer.ndim != 1:
         raise TypeError("`data` must be bytes or a 1-dimensional array of uint8.")
-    aligned = np.empty(buffer.size + 64, dtype=np.uint8)
+    aligned: NDArray[np.uint8] = np.empty(buffer.size + 64, dtype=np.uint8)
     aligned = aligned[-aligned.ctypes.data % 64 :][: buffer.size]
     aligned[:] = buffer  # a copy of our own: the caller may change theirs
     meta, arrays = _container.read(aligned, KIND, "data")

@@ -131,7 +131,8 @@ class CompositionalQuantizer:
         """Learn what encodes, without the codes of all rows."""
         plan = Plan.of(self)
         items = _vectors(item_vectors, "item_vectors", least=1)
-        counts, candidates = None, np.arange(len(items))
+        counts: NDArray[np.float32] | None = None
+        candidates: NDArray[Any] = np.arange(len(items))
         if item_weights is not None:
             counts = _check.vector(item_weights, "item_weights", len(items))
             candidates = np.flatnonzero(counts)

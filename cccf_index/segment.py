@@ -160,7 +160,7 @@ class Segment:
             shards.append(make_shard(rows.words[cells.order[chosen], k]))
             columns.append(column[chosen])
         stored = np.concatenate(columns)
-        bias = np.empty(0, dtype=np.float32 if weights.dtype.kind == "f" else np.int32)
+        bias: NDArray[Any] = np.empty(0, dtype=np.float32 if weights.dtype.kind == "f" else np.int32)
         bias_peaks = np.zeros(len(cells.groups))
         if rows.bias is not None:
             bias = rows.bias[cells.order]

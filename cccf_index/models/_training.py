@@ -105,7 +105,7 @@ def train(ratings: Observed, users: Side, items: Side, plan: Plan) -> list[Itera
     if plan.initialize:
         _relax(ratings, users, items, plan, rng)
     for side in (users, items):
-        signs = balanced_signs((*side.weights.shape, plan.n_bits), rng)
+        signs = balanced_signs((side.weights.shape[0], side.weights.shape[1], plan.n_bits), rng)
         if plan.initialize:
             side.take_signs(signs)
         else:
