@@ -27,6 +27,12 @@ def cleared(axes: Any, title: str, width: float, height: float) -> None:
     axes.set_title(title, fontsize=12, color=INK, loc="left", fontweight="bold")
 
 
+def caption(axes: Any, lines: tuple[str, ...], top: float = 0.75) -> None:
+    """Write lines below a drawing."""
+    for place, line in enumerate(lines):
+        axes.text(0.2, top - 0.7 * place, line, fontsize=9.5, color=INK)
+
+
 def code(axes: Any, x: float, y: float, bits: Any, weights: Any, label: str) -> None:
     """Draw a code: strips of bits, a bar for each weight below them; a component without weight is empty."""
     axes.text(x - 0.3, y + 0.35, label, ha="right", va="center", fontsize=10, color=INK)
@@ -57,8 +63,7 @@ def scoring(axes: Any) -> None:
         "In each component that both have: xor, popcount, two multiplications.",
         "Weights are integers: the score is exact, and ties are broken by id.",
     )
-    for place, line in enumerate(lines):
-        axes.text(0.2, 1.5 - 0.75 * place, line, fontsize=9.5, color=INK)
+    caption(axes, lines, 1.5)
 
 
 def storage(axes: Any) -> None:
@@ -83,8 +88,7 @@ def storage(axes: Any) -> None:
         "A shard is a faiss.IndexBinaryFlat; kernels read its memory.",
         "An item takes no place in components that it does not have.",
     )
-    for place, line in enumerate(lines):
-        axes.text(0.2, 0.75 - 0.7 * place, line, fontsize=9.5, color=INK)
+    caption(axes, lines)
 
 
 def search(axes: Any) -> None:
@@ -116,8 +120,7 @@ def search(axes: Any) -> None:
         "An item y of the cell around c scores at most  x·c + |x|·|y-c|.",
         "Cells are cut into blocks of 64; those left are scored 64 at a time.",
     )
-    for place, line in enumerate(lines):
-        axes.text(0.2, 0.75 - 0.7 * place, line, fontsize=9.5, color=INK)
+    caption(axes, lines)
 
 
 def draw() -> None:

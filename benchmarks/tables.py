@@ -13,6 +13,7 @@ from typing import Any
 RESULTS = pathlib.Path(__file__).parent / "results"
 DATASETS = ("ml-1m", "yelp-dfm", "amazon-dfm")
 RECALL = "recall of the factors' first ten"
+KINDS = ("batch", "one query")
 PAPER = {"ml-1m": (6.97, 1.49), "yelp-dfm": (7.86, 1.43), "amazon-dfm": (7.12, 1.48)}  # table 2: MF and DCF / CCCF
 
 
@@ -65,15 +66,12 @@ def retrieval() -> str:
             if row is None:
                 line.append("")
                 continue
-            faster = (times(row[f"{kind}, IndexFlatIP / this"]) for kind in ("batch", "one query"))
+            faster = (times(row[f"{kind}, IndexFlatIP / this"]) for kind in KINDS)
             shown = (f"{number(row[f'{kind}, us'])} ({speed})" for kind, speed in zip(KINDS, faster, strict=True))
             line.append(f"{row[RECALL]:.2f}: {' / '.join(shown)}")
         lines.append(line)
     head = ["recall: us in a batch / alone", "bytes", "NDCG@10, gowalla", *catalogues.values()]
     return markdown(head, lines)
-
-
-KINDS = ("batch", "one query")
 
 
 def first(rows: dict[str, Any], family: str) -> dict[str, Any] | None:

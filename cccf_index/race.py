@@ -44,24 +44,20 @@ class Method:
         return found if self.ids is None else np.where(found >= 0, np.searchsorted(self.ids, found), -1)
 
 
-def of_faiss(name: str, family: str, size: float, index: Any, queries: Any, **kinds: Any) -> Method:
+def of_faiss(name: str, family: str, size: float, index: Any, queries: Any, params: Any = None, **kinds: Any) -> Method:
     """Return a method that searches an index of faiss, or one that behaves like it."""
+    options = {} if params is None else {"params": params}
 
     def search(rows: Any, k: int, threads: int) -> Found:
         faiss.omp_set_num_threads(threads)
-        return index.search(queries[rows], k)[1]
+        return index.search(queries[rows], k, **options)[1]
 
     return Method(name, family, size, search, **kinds)
 
 
 def of_cccf(name: str, index: Any, queries: Any, params: Any = None, family: str = "CCCF") -> Method:
     """Return a method that searches an IndexCCCF."""
-
-    def search(rows: Any, k: int, threads: int) -> Found:
-        faiss.omp_set_num_threads(threads)
-        return index.search(queries[rows], k, params=params)[1]
-
-    return Method(name, family, index.nbytes / index.ntotal, search, quantizes=True)
+    return of_faiss(name, family, index.nbytes / index.ntotal, index, queries, params, quantizes=True)
 
 
 def flat(items: Vectors, queries: Vectors) -> Iterator[Method]:
@@ -92,14 +88,10 @@ def ivf(items: Vectors, queries: Vectors) -> Iterator[Method]:
     index.cp.min_points_per_centroid = 1
     index.train(items[:: max(1, len(items) // 200_000)])
     index.add(items)
+    size = 4 * items.shape[1] + 8
     for nprobe in (1, 4, 16, 64):
-
-        def search(rows: Any, k: int, threads: int, nprobe: int = nprobe) -> Found:
-            faiss.omp_set_num_threads(threads)
-            return index.search(queries[rows], k, params=faiss.SearchParametersIVF(nprobe=nprobe))[1]
-
-        name = f"IndexIVFFlat({n_lists}), nprobe={nprobe}"
-        yield Method(name, "IndexIVFFlat", 4 * items.shape[1] + 8, search)
+        params = faiss.SearchParametersIVF(nprobe=nprobe)
+        yield of_faiss(f"IndexIVFFlat({n_lists}), nprobe={nprobe}", "IndexIVFFlat", size, index, queries, params)
 
 
 def hnsw(items: Vectors, queries: Vectors) -> Iterator[Method]:
@@ -109,12 +101,8 @@ def hnsw(items: Vectors, queries: Vectors) -> Iterator[Method]:
     index.add(items)
     size = 4 * items.shape[1] + 8 * GRAPH["M"] + 4 * GRAPH["M"] / 8
     for effort in EFFORTS:
-
-        def search(rows: Any, k: int, threads: int, effort: int = effort) -> Found:
-            faiss.omp_set_num_threads(threads)
-            return index.search(queries[rows], k, params=faiss.SearchParametersHNSW(efSearch=effort))[1]
-
-        yield Method(f"IndexHNSWFlat(M=32), efSearch={effort}", "IndexHNSWFlat", size, search)
+        params = faiss.SearchParametersHNSW(efSearch=effort)
+        yield of_faiss(f"IndexHNSWFlat(M=32), efSearch={effort}", "IndexHNSWFlat", size, index, queries, params)
 
 
 def binary(items: CompositionalCodes, users: CompositionalCodes, name: str) -> Method:

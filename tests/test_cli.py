@@ -263,7 +263,7 @@ def test_the_demo_is_faster_than_dot_products_and_ranks_as_well(tmp_path):
     assert result["faster than IndexFlatIP"] > 5
     assert result["NDCG against MF"] > -0.03
     mf, dcf, ours = result["rows"]
-    assert ours["catalogue NDCG@10"] > 0.92 * mf["catalogue NDCG@10"]  # it varies with the versions of BLAS
+    assert ours["catalogue NDCG@10"] > 0.95 * mf["catalogue NDCG@10"]
     assert ours["NDCG@10"] > dcf["NDCG@10"]
     assert ours["bytes an item"] < mf["bytes an item"] / 15
     made = tmp_path / "cccf-demo"

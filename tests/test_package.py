@@ -41,7 +41,7 @@ LAYERS = [
     ["models._teacher", "models._learned"],
     ["models.cccf"],
     ["catalogue", "inspection", "race", "plots"],
-    ["cli._console", "cli._files", "cli._serving"],
+    ["cli._console", "cli._files", "cli._outputs", "cli._serving"],
     ["cli.train", "cli.build", "cli.search", "cli.recommend", "cli.evaluate", "cli.inspect", "cli.bench", "cli.demo"],
     ["__main__"],
 ]

@@ -13,7 +13,8 @@ import numpy as np
 from cccf_index import IndexCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import check_file, new_file, positive, vectors_of
+from cccf_index.cli._files import positive, vectors_of
+from cccf_index.cli._outputs import check_file, new_file
 from cccf_index.codes import CompositionalCodes
 from cccf_index.plots import check_plot, plot_race
 from cccf_index.race import (

@@ -13,7 +13,8 @@ import numpy as np
 from cccf_index import IndexCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console
-from cccf_index.cli._files import ModelFolder, check_file, flag, names_of, vectors_of
+from cccf_index.cli._files import ModelFolder, flag, names_of, vectors_of
+from cccf_index.cli._outputs import check_file
 from cccf_index.models import MF
 
 NAME, HELP = "build", "make an index of a model, or of any embeddings"

@@ -16,14 +16,8 @@ import numpy as np
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import (
-    ModelFolder,
-    add_ratings_arguments,
-    check_folder,
-    default_threshold,
-    new_folder,
-    ratings_of,
-)
+from cccf_index.cli._files import ModelFolder, add_ratings_arguments, default_threshold, ratings_of
+from cccf_index.cli._outputs import check_folder, new_folder
 from cccf_index.cli.recommend import CSV, columns_of
 from cccf_index.datasets import Ratings, k_core, split_ratings, synthetic_ratings
 from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg

@@ -6,7 +6,8 @@ import argparse
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import check_file, new_file, positive
+from cccf_index.cli._files import positive
+from cccf_index.cli._outputs import check_file, new_file
 from cccf_index.inspection import inspected
 from cccf_index.plots import check_plot, plot_inspection
 

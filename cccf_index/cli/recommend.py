@@ -20,7 +20,8 @@ import numpy as np
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console
-from cccf_index.cli._files import check_file, new_file, positive
+from cccf_index.cli._files import positive
+from cccf_index.cli._outputs import check_file, new_file
 from cccf_index.cli._serving import add_serving_arguments, params_of, seen_of, users_of
 
 NAME, HELP = "recommend", "write the best items of all users to a file"
