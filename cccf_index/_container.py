@@ -28,6 +28,7 @@ _HEAD = struct.Struct("<8sII")  # magic, version, 0
 _TAIL = struct.Struct("<QQI8s")  # manifest's offset and length, its checksum, magic
 READERS = {
     "codes": "CompositionalCodes.load",
+    "implicit model": "cccf_index.adapters.implicit.CCCFModel.load",
     "index": "read_index",
     "model": "cccf_index.models.load",
     "quantizer": "CompositionalQuantizer.load",

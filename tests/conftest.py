@@ -1,9 +1,25 @@
-"""Files that the tests of the command line are fed with."""
+"""Which tests can run here, and files that the tests of the command line are fed with."""
 
 import shutil
+from importlib.util import find_spec
 
 import pytest
 from cli_helpers import SMALL, cccf, write_ratings, write_vectors
+
+# Tests that need a framework run where it is: `python tests/frameworks.py` makes an environment for each.
+NEEDED = {
+    "implicit_mixin": "recommender_base_test",
+    "rectools": "rectools",
+    "cornac": "cornac",
+    "lenskit": "lenskit",
+    "ann_benchmarks": "yaml",
+}
+ABSENT = [name for name, module in NEEDED.items() if find_spec(module) is None]
+collect_ignore = [f"test_adapter_{name}.py" for name in ABSENT]
+
+
+def pytest_report_header():
+    return f"adapters whose framework is not here (python tests/frameworks.py): {', '.join(ABSENT) or 'none'}"
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,15 @@ LAYERS = [
     ["__main__"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
+ADAPTERS = {
+    "_vectors": (),
+    "implicit": ("implicit",),
+    "rectools": ("rectools",),
+    "cornac": ("cornac",),
+    "lenskit": ("lenskit", "pydantic"),
+    "faiss": ("faiss",),
+    "matlab": (),
+}
 LEAVES = {
     "_lanes": {"llvmlite", "numba"},
     **{name: {"typing", "numpy", "numba"} for name in ("_heaps", "_sketches", "kernels", "_updates")},
@@ -78,6 +87,30 @@ def test_imports_point_down_the_house_plan(module):
     assert other <= LEAVES.get(module, other)
 
 
+def test_nothing_imports_the_adapters():
+    """They come last, and whoever needs none of them needs none of their frameworks."""
+    assert not [module for module in MODULES if any(name.startswith("adapters") for name in imports(module)[0])]
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapter_imports_its_own_framework_only(name):
+    tree = ast.parse((ROOT / "adapters" / f"{name}.py").read_text())
+    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    packages = {module.split(".")[0] for module in found} - sys.stdlib_module_names - {"__future__"}
+    assert packages <= {"cccf_index", "numpy", "scipy", *ADAPTERS[name]}
+    own = {module for module in found if module.startswith("cccf_index.adapters")}
+    assert own <= {"cccf_index.adapters._vectors"}
+
+
+@pytest.mark.parametrize("name", ["implicit", "rectools", "cornac", "lenskit"])
+def test_a_framework_that_is_not_there_is_named_with_its_extra(name):
+    code = f"import sys; sys.modules[{name!r}] = None; import cccf_index.adapters.{name}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert f'`pip install "cccf-index[{name}]"`' in run.stderr.splitlines()[-1]
+
+
 def test_public_names_exist_and_are_documented():
     assert len(cccf_index.__all__) <= 12
     for name in cccf_index.__all__:
@@ -97,10 +130,10 @@ def test_docstring_examples_run(module):
 
 
 def test_packages_are_the_folders():
+    assert {path.stem for path in (ROOT / "adapters").glob("*.py")} == {"__init__", *ADAPTERS}
     project = (ROOT / "pyproject.toml").read_text()  # tomllib is new in Python 3.11
     folders = {"cccf_index"} | {f"cccf_index.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
-    if (ROOT / "adapters").is_dir():
-        folders.add("cccf_index.adapters")
+    folders.add("cccf_index.adapters")
     assert set(ast.literal_eval(re.search(r"^packages = (\[.*\])$", project, re.MULTILINE)[1])) == folders
     assert (PACKAGE / "py.typed").exists()
     version = re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]

@@ -248,6 +248,14 @@ class CCCF(DiscreteModel):
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
         return self.quantizer_.transform_users(self._teacher().encoded(self._binary(matrix), "user"))
 
+    def encode_user_bias(self, user_items: Any) -> NDArray[np.float32]:
+        """Return what ``user_bias_`` would be, float32 (n,), for users by their ratings; 0 for kernel weights."""
+        self._check_fitted()
+        matrix = _check.ratings(user_items, "user_items", self.n_items_)
+        if not hasattr(self, "quantizer_"):
+            return np.zeros(matrix.shape[0], dtype=np.float32)
+        return self._teacher().encoded(self._binary(matrix), "user") @ self.quantizer_.item_mean_
+
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the ratings, float64, that scores of `to_index()` stand for; learned weights: add ``user_bias_``."""
         if hasattr(self, "quantizer_"):

@@ -1,0 +1,353 @@
+"""CCCFModel: a recommender of implicit that answers from compositional codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from io import BytesIO
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from cccf_index.adapters._vectors import CodedVectors, check_options, for_cosines, no_framework, unit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index import CompositionalCodes, _check, _container, io
+from cccf_index._check import NotFittedError
+
+try:
+    import implicit.cpu.matrix_factorization_base
+    import implicit.gpu.matrix_factorization_base
+    from implicit.recommender_base import RecommenderBase
+except ImportError as error:
+    no_framework("the package implicit", "implicit", error)
+
+KIND = "implicit model"
+FACTORIZATIONS = (
+    implicit.cpu.matrix_factorization_base.MatrixFactorizationBase,
+    implicit.gpu.matrix_factorization_base.MatrixFactorizationBase,
+)
+# what a file may hold: a name in a file is looked up here, never imported
+MODELS = {
+    "implicit.cpu.als": "AlternatingLeastSquares",
+    "implicit.cpu.bpr": "BayesianPersonalizedRanking",
+    "implicit.cpu.lmf": "LogisticMatrixFactorization",
+    "implicit.gpu.als": "AlternatingLeastSquares",
+    "implicit.gpu.bpr": "BayesianPersonalizedRanking",
+}
+
+
+class CCCFModel(RecommenderBase):
+    """A matrix factorization of implicit whose lists come from an index of compositional codes.
+
+    It stands where `implicit.ann.faiss.FaissModel` stands, and does what that leaves out: batches stay batches when
+    liked items are filtered, `items`, `recalculate_user`, `similar_users`, `save` and `load` work. Codes find
+    ``k_factor * N`` items, the factors rank them: scores are those of the model.
+
+    Parameters
+    ----------
+    model : implicit.cpu.matrix_factorization_base.MatrixFactorizationBase
+        `AlternatingLeastSquares`, `BayesianPersonalizedRanking` or `LogisticMatrixFactorization`, of the GPU too.
+    n_components, n_bits : int
+        Of the codes: G and r.
+    k_factor : float or None
+        How many items are found by their codes for each that is asked for, and four times as many for cosines. None
+        to rank by codes alone: fastest, and scores are approximate.
+    queries : {"coded", "real"}
+        Whether codes of the users search, or real-valued queries: slower, more accurate, 4 * G * r bytes a query.
+    approximate_recommend, approximate_similar_items, approximate_similar_users : bool
+        False to ask the model itself. The indexes of similar items and users are made when they are first asked for.
+    num_threads : int
+        0 for all cores.
+    **params
+        Of `CompositionalQuantizer`: `max_active`, `seed`, ...
+
+    Attributes
+    ----------
+    recommend_index, similar_items_index, similar_users_index : IndexCCCF or None
+
+    Examples
+    --------
+    >>> from implicit.als import AlternatingLeastSquares
+    >>> from scipy import sparse
+    >>> from cccf_index.adapters.implicit import CCCFModel
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> user_items = sparse.csr_matrix(synthetic_ratings(n_users=500, n_items=300).user_items, dtype="float32")
+    >>> als = AlternatingLeastSquares(factors=16, random_state=0, num_threads=1)
+    >>> als.fit(user_items, show_progress=False)
+    >>> model = CCCFModel(als).build()  # or CCCFModel(als).fit(user_items), which trains both
+    >>> ids, scores = model.recommend([3, 4], user_items[[3, 4]], N=10, filter_items=[7])
+    >>> ids.shape
+    (2, 10)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        n_components: int = 8,
+        n_bits: int = 16,
+        k_factor: float | None = 2.0,
+        queries: str = "coded",
+        approximate_recommend: bool = True,
+        approximate_similar_items: bool = True,
+        approximate_similar_users: bool = True,
+        num_threads: int = 0,
+        **params: Any,
+    ) -> None:
+        if not isinstance(model, FACTORIZATIONS):
+            raise TypeError(f"`model` must be a matrix factorization of implicit, got {type(model).__name__}.")
+        check_options(k_factor, queries, num_threads)
+        self.model = model
+        self.n_components = n_components
+        self.n_bits = n_bits
+        self.k_factor = k_factor
+        self.queries = queries
+        self.approximate_recommend = approximate_recommend
+        self.approximate_similar_items = approximate_similar_items
+        self.approximate_similar_users = approximate_similar_users
+        self.num_threads = num_threads
+        self.params = params
+        self._known: dict[str, CodedVectors] = {}
+        super().__init__()
+
+    def fit(self, user_items: Any, show_progress: bool = True, callback: Any = None) -> CCCFModel:
+        """Train the model, and make the index of its items."""
+        self._known = {}
+        self.model.fit(user_items, show_progress, callback=callback)
+        return self.build(show_progress)
+
+    def build(self, show_progress: bool = True) -> CCCFModel:
+        """Make the index of a model that is fitted already, anew if its factors have changed since."""
+        self._known = {}
+        if self.approximate_recommend:
+            self._vectors("recommend", show_progress)
+        return self
+
+    @property
+    def recommend_index(self) -> Any:
+        """What `recommend` searches."""
+        return self._index("recommend")
+
+    @property
+    def similar_items_index(self) -> Any:
+        """What `similar_items` searches: cosines."""
+        return self._index("similar_items")
+
+    @property
+    def similar_users_index(self) -> Any:
+        """What `similar_users` searches: cosines."""
+        return self._index("similar_users")
+
+    def _index(self, task: str) -> Any:
+        return self._known[task].index if task in self._known else None
+
+    def _sides(self, task: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return what asks and what is found."""
+        users, items = (_array(part) for part in (self.model.user_factors, self.model.item_factors))
+        if users is None or items is None:
+            raise NotFittedError(f"This {type(self.model).__name__} is not fitted yet. Call `fit` first.")
+        if task == "recommend":
+            return users, items
+        side = unit(items if task == "similar_items" else users)
+        return side, side
+
+    def _vectors(self, task: str, show_progress: bool = False) -> CodedVectors:
+        if task not in self._known:
+            params = {"verbose": show_progress, **self.params}
+            shape = (self.n_components, self.n_bits)
+            self._known[task] = CodedVectors.learned(*self._sides(task), *shape, *self._serving(task), **params)
+        return self._known[task]
+
+    def _serving(self, task: str) -> tuple[float | None, str, int]:
+        """Return the options of `CodedVectors`."""
+        k_factor = self.k_factor if task == "recommend" else for_cosines(self.k_factor)
+        return k_factor, self.queries, self.num_threads
+
+    def recommend(
+        self,
+        userid: Any,
+        user_items: Any,
+        N: int = 10,
+        filter_already_liked_items: bool = True,
+        filter_items: Any = None,
+        recalculate_user: bool = False,
+        items: Any = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Recommend items to a user or to a batch of them, as `RecommenderBase.recommend` says.
+
+        Where fewer than N items are left, ids are -1 and scores the lowest float32. Of `items` none is left out, as in
+        implicit: those that are filtered come last, with that score.
+        """
+        if not self.approximate_recommend:
+            return self.model.recommend(
+                userid, user_items, N, filter_already_liked_items, filter_items, recalculate_user, items
+            )
+        known = self._built()
+        users = _ids(userid, "userid", len(known.subjects) if not recalculate_user else None)
+        if filter_already_liked_items or recalculate_user:
+            if not sparse.issparse(user_items) or user_items.format != "csr":
+                raise ValueError("`user_items` must be a scipy.sparse.csr_matrix, with a row for each user.")
+            if user_items.shape[0] != len(users):
+                raise ValueError(
+                    f"`user_items` must have one row for each of the {len(users)} users, got {user_items.shape[0]}. "
+                    "Pass `user_items[userid]`."
+                )
+        vectors = np.atleast_2d(_array(self.model.recalculate_user(userid, user_items))) if recalculate_user else None
+        liked = user_items if filter_already_liked_items else None
+        filters = Filters.of("items", len(known), len(users), liked, filter_items, items)
+        return _answer(known, userid, users, vectors, N, filters)
+
+    def similar_items(
+        self,
+        itemid: Any,
+        N: int = 10,
+        recalculate_item: bool = False,
+        item_users: Any = None,
+        filter_items: Any = None,
+        items: Any = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the items with the largest cosine, as `RecommenderBase.similar_items` says."""
+        if not self.approximate_similar_items:
+            return self.model.similar_items(itemid, N, recalculate_item, item_users, filter_items, items)
+        vectors = None
+        if recalculate_item:
+            vectors = unit(np.atleast_2d(_array(self.model.recalculate_item(itemid, item_users))))
+        known = self._vectors("similar_items")
+        wanted = _ids(itemid, "itemid", len(known) if not recalculate_item else None)
+        filters = Filters.of("items", len(known), len(wanted), None, filter_items, items)
+        return _answer(known, itemid, wanted, vectors, N, filters)
+
+    def similar_users(
+        self, userid: Any, N: int = 10, filter_users: Any = None, users: Any = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the users with the largest cosine, as `RecommenderBase.similar_users` says."""
+        if not self.approximate_similar_users:
+            return self.model.similar_users(userid, N, filter_users, users)
+        known = self._vectors("similar_users")
+        wanted = _ids(userid, "userid", len(known))
+        filters = Filters.of("users", len(known), len(wanted), None, filter_users, users)
+        return _answer(known, userid, wanted, None, N, filters)
+
+    def _built(self) -> CodedVectors:
+        if "recommend" not in self._known:
+            raise NotFittedError("This CCCFModel has no index yet. Call `fit`, or `build` if its model is fitted.")
+        return self._known["recommend"]
+
+    def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write the model, its indexes and their codes to a file of cccf-index, atomically; or to an open one."""
+        place = type(self.model).__module__
+        if MODELS.get(place) != type(self.model).__name__:
+            raise TypeError(f"A {type(self.model).__name__} cannot be saved, only {sorted(set(MODELS.values()))}.")
+        buffer = BytesIO()
+        self.model.save(buffer)
+        options = ["n_components", "n_bits", "k_factor", "queries", "num_threads", "params"]
+        options += ["approximate_recommend", "approximate_similar_items", "approximate_similar_users"]
+        meta = {"model": place, "tasks": list(self._known), "options": {name: getattr(self, name) for name in options}}
+        arrays = [("model", np.frombuffer(buffer.getbuffer(), dtype=np.uint8), 0)]
+        for task, vectors in self._known.items():
+            arrays.append((f"{task}.index", io.serialize_index(vectors.index), 0))
+            if vectors.codes is not None:
+                arrays += [(f"{task}.bits", vectors.codes.bits, 0), (f"{task}.weights", vectors.codes.weights, 0)]
+        if isinstance(file, (str, os.PathLike)):
+            _container.write_file(file, KIND, meta, arrays)
+        else:
+            _container.write(file, KIND, meta, arrays)
+
+    @classmethod
+    def load(cls, fileobj_or_path: str | os.PathLike[str] | BinaryIO) -> CCCFModel:
+        """Read what `save` wrote; a damaged or foreign file is a ValueError."""
+        if isinstance(fileobj_or_path, (str, os.PathLike)):
+            source = os.fspath(fileobj_or_path)
+            meta, arrays = _container.read_file(source, KIND)
+        else:
+            source = str(getattr(fileobj_or_path, "name", "the file"))
+            meta, arrays = _container.read(np.frombuffer(fileobj_or_path.read(), dtype=np.uint8), KIND, source)
+        try:
+            kind = MODELS[meta["model"]]
+            inner = getattr(importlib.import_module(meta["model"]), kind).load(BytesIO(arrays["model"].tobytes()))
+            saved = dict(meta["options"])
+            model = cls(inner, **saved.pop("params"), **saved)
+            for task in meta["tasks"]:
+                index = io.deserialize_index(arrays[f"{task}.index"])
+                codes = None
+                if model.queries == "coded":
+                    codes = CompositionalCodes(arrays[f"{task}.bits"], arrays[f"{task}.weights"], index.n_bits)
+                model._known[task] = CodedVectors(index, *model._sides(task), *model._serving(task), codes)
+        except _container.BROKEN as error:
+            raise _container.damaged(source, error) from error
+        return model
+
+
+class Filters(NamedTuple):
+    """What may be found, as the index takes it; `listed` are the ids that a caller named, all to be ranked."""
+
+    exclude: Any = None
+    allow: NDArray[np.int64] | None = None
+    listed: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, name: str, n: int, n_rows: int, liked: Any, without: Any, only: Any) -> Filters:
+        """Return them for `n_rows` queries to `n` objects; `name` is theirs in errors."""
+        if without is not None and np.size(without):
+            if only is not None:
+                raise ValueError(f"`{name}` and `filter_{name}` cannot be given together.")
+            without = np.unique(_ids(without, f"filter_{name}", n))
+            if n_rows * len(without) <= n:
+                return cls(_joined(liked, without, n_rows, n))
+            return cls(liked, np.setdiff1d(np.arange(n), without, assume_unique=True))
+        if only is None:
+            return cls(liked)
+        listed = np.unique(_ids(only, name, n))
+        if not len(listed):
+            raise ValueError(f"`{name}` must name at least one, got none.")
+        return cls(liked, listed, listed)
+
+
+def _array(part: Any) -> Any:
+    """Return factors as numpy has them."""
+    return part.to_numpy() if hasattr(part, "to_numpy") else part
+
+
+def _ids(value: Any, name: str, n: int | None) -> NDArray[np.int64]:
+    """Return one id or many as int64 (n,); one that the model does not have is an IndexError, as in implicit."""
+    array = np.atleast_1d(np.asarray(value))
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise TypeError(f"`{name}` must be an integer or a list of integers, got {value!r}.")
+    if n is not None and array.size and not 0 <= array.min() <= array.max() < n:
+        wrong = array[(array < 0) | (array >= n)][0]
+        raise IndexError(f"`{name}` must be from 0 to {n - 1}, as the model has them, got {wrong}.")
+    return array.astype(np.int64)
+
+
+def _answer(
+    known: CodedVectors, asked: Any, rows: NDArray[np.int64], vectors: Any, N: int, filters: Filters
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Search, by vectors if they are given, and shape the answer as implicit does: one row for one id."""
+    most = len(known) if filters.listed is None else len(filters.listed)
+    count = min(_check.integer(N, "N", 1), most)
+    queries = {"rows": rows} if vectors is None else {"vectors": vectors}
+    scores, found = known.search(count, **queries, exclude=filters.exclude, allow=filters.allow)
+    if filters.listed is not None:
+        _fill(found, filters.listed)
+    ids = found.astype(np.int32)
+    return (ids[0], scores[0]) if np.ndim(asked) == 0 else (ids, scores)
+
+
+def _joined(liked: Any, without: NDArray[np.int64], n_rows: int, n_columns: int) -> Any:
+    """Return a matrix that has the entries of `liked` and those of `without` in each row."""
+    starts = np.arange(n_rows + 1) * len(without)
+    columns = np.tile(without, n_rows)
+    width = n_columns if liked is None else max(n_columns, liked.shape[1])
+    everyone = sparse.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(n_rows, width))
+    if liked is None:
+        return everyone
+    ones = np.ones(len(liked.indices), np.float32)
+    return sparse.csr_array((ones, liked.indices, liked.indptr), shape=(n_rows, width)) + everyone
+
+
+def _fill(found: NDArray[np.int64], allowed: NDArray[np.int64]) -> None:
+    """Put the allowed ids that were not found into the places that are left."""
+    for row in found:
+        empty = row < 0
+        if empty.any():
+            row[empty] = np.setdiff1d(allowed, row)[: np.count_nonzero(empty)]

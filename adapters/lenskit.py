@@ -1,0 +1,197 @@
+"""Components of LensKit: CCCFScorer scores candidates by codes, CCCFRecommender lists the best without scoring all."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from cccf_index.adapters._vectors import no_framework
+from scipy import sparse
+
+from cccf_index import IndexCCCF
+from cccf_index._check import NotFittedError
+from cccf_index.models import CCCF
+
+try:
+    from lenskit.basic.history import UserTrainingHistoryLookup
+    from lenskit.data import ID, Dataset, ItemList, QueryInput, RecQuery, Vocabulary
+    from lenskit.pipeline import Component, Pipeline, PipelineBuilder
+    from lenskit.training import Trainable, TrainingOptions
+    from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt
+except ImportError as error:
+    no_framework("LensKit", "lenskit", error)
+
+
+class CCCFConfig(BaseModel):
+    """Configuration of `CCCFScorer`; see `cccf_index.models.CCCF` for each."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    n_components: PositiveInt = 8
+    n_bits: PositiveInt = 16
+    weights: Literal["learned", "kernel"] = "learned"
+    queries: Literal["coded", "real"] = "coded"
+    feedback: Literal["explicit", "implicit"] = "explicit"
+    max_active: PositiveInt | None = None
+    max_active_users: PositiveInt | None = None
+    regularization: NonNegativeFloat | None = None
+    unobserved: NonNegativeFloat | None = None
+    n_factors: PositiveInt | None = None
+    seed: NonNegativeInt = 0
+
+
+class CCCFScorer(Component[ItemList], Trainable):
+    """Score items by compositional codes that are learned from the ratings, or the interactions, of a dataset.
+
+    Users of the training data are scored by the codes that were learned. Others, and queries with items of a session or
+    a context, are scored by those items, if they have ratings where ratings are learned from. With explicit feedback
+    the scores are predicted ratings.
+
+    Attributes
+    ----------
+    model : CCCF
+    index : IndexCCCF
+        Its items have their numbers in `items` as ids.
+    users, items : Vocabulary
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from lenskit import recommend
+    >>> from lenskit.data import from_interactions_df
+    >>> from lenskit.pipeline import topn_pipeline
+    >>> from cccf_index.adapters.lenskit import CCCFScorer
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> pairs = synthetic_ratings(n_users=300, n_items=200).user_items.tocoo()
+    >>> data = from_interactions_df(pd.DataFrame({"user_id": pairs.row, "item_id": pairs.col, "rating": pairs.data}))
+    >>> pipeline = topn_pipeline(CCCFScorer(n_components=4, n_bits=8))
+    >>> pipeline.train(data)
+    >>> len(recommend(pipeline, 3, n=10))
+    10
+    """
+
+    config: CCCFConfig
+    model: CCCF
+    index: IndexCCCF
+    users: Vocabulary
+    items: Vocabulary
+
+    def train(self, data: Dataset, options: TrainingOptions = TrainingOptions()) -> None:  # noqa: B008
+        """Learn codes of all users and items, and make the index."""
+        if hasattr(self, "model") and not options.retrain:
+            return
+        matrix = data.interaction_matrix(format="scipy", layout="csr", field=self._field(data.interactions()))
+        model = CCCF(**self.config.model_dump(), verbose=False)
+        if options.rng is not None:
+            model.set_params(seed=int(options.random_generator().integers(2**31)))
+        self.model = model.fit(sparse.csr_matrix(matrix, dtype=np.float64))
+        self.index = self.model.to_index()
+        self.users, self.items = data.users, data.items
+        self._trained = np.diff(matrix.indptr) > 0  # the codes of users without interactions mean nothing
+
+    def _field(self, given: Any) -> str | None:
+        """Return which attribute of interactions is learned from; None where only their presence counts."""
+        if self.config.feedback == "implicit":
+            return None
+        if "rating" not in given.attribute_names:
+            raise ValueError('Explicit feedback needs ratings, and the data has none. Use `feedback="implicit"`.')
+        return "rating"
+
+    def __call__(self, query: QueryInput, items: ItemList) -> ItemList:
+        """Return the items with scores, NaN for items and users of which nothing is known."""
+        asking = self._asking(RecQuery.create(query))
+        scores = np.full(len(items), np.nan)
+        if asking is not None and len(items):
+            numbers = items.numbers(vocabulary=self.items, missing="negative")
+            known = numbers >= 0
+            queries, bias = asking
+            left = queries if isinstance(queries, np.ndarray) else queries.to_vectors()
+            products = self.model.item_codes_[numbers[known]].to_vectors() @ left[0]
+            scores[known] = self.model.to_ratings(products + bias)
+        return ItemList(items, scores=scores)
+
+    def _asking(self, query: RecQuery) -> tuple[Any, float] | None:
+        """Return what searches for a user, and the user's bias; None if nothing is known of them."""
+        if not hasattr(self, "model"):
+            raise NotFittedError(f"This {type(self).__name__} is not trained yet. Call `train` of its pipeline first.")
+        user = None if query.user_id is None else self.users.number(query.user_id, missing=None)
+        known = user is not None and self._trained[user]
+        items = query.query_items
+        row = None if items is None or (known and items is query.history_items) else self._row(items)
+        if row is not None and row.nnz:
+            encode = self.model.transform_users if self.config.queries == "real" else self.model.encode_users
+            return encode(row), float(self.model.encode_user_bias(row)[0])
+        if not known:
+            return None
+        biases = getattr(self.model, "user_bias_", None)
+        return self.model._queries_of(np.array([user])), 0.0 if biases is None else float(biases[user])
+
+    def _row(self, items: ItemList) -> sparse.csr_matrix | None:
+        """Return items as a row of the matrix; None if they lack the ratings that are learned from."""
+        numbers = items.numbers(vocabulary=self.items, missing="negative")
+        values = np.ones(len(items)) if self.config.feedback == "implicit" else items.field("rating")
+        if values is None:
+            return None
+        numbers, first = np.unique(numbers, return_index=True)
+        known = numbers >= 0
+        data = np.asarray(values, dtype=np.float64)[first[known]]
+        return sparse.csr_matrix((data, numbers[known], [0, known.sum()]), shape=(1, len(self.items)))
+
+
+class CCCFRecommender(CCCFScorer):
+    """List the best items of a user by the index, without scoring every candidate.
+
+    It takes the places of candidate selector, scorer and ranker: see `cccf_pipeline`. What a query's user has in their
+    history is left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from lenskit import recommend
+    >>> from lenskit.data import from_interactions_df
+    >>> from cccf_index.adapters.lenskit import cccf_pipeline
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> pairs = synthetic_ratings(n_users=300, n_items=200).user_items.tocoo()
+    >>> data = from_interactions_df(pd.DataFrame({"user_id": pairs.row, "item_id": pairs.col, "rating": pairs.data}))
+    >>> pipeline = cccf_pipeline(n_components=4, n_bits=8)
+    >>> pipeline.train(data)
+    >>> len(recommend(pipeline, 3, n=10))
+    10
+    """
+
+    def __call__(self, query: QueryInput, items: ItemList | None = None, n: int | None = None) -> ItemList:
+        """Return the best n items in order, of `items` if they are given; None or -1 for as many as there are.
+
+        Nothing is listed for users of which nothing is known.
+        """
+        query = RecQuery.create(query)
+        asking = self._asking(query)
+        allow, exclude = None, None
+        if items is not None:
+            numbers = items.numbers(vocabulary=self.items, missing="negative")
+            allow = np.unique(numbers[numbers >= 0])
+        elif query.history_items is not None:
+            numbers = query.history_items.numbers(vocabulary=self.items, missing="negative")
+            seen = np.unique(numbers[numbers >= 0])
+            exclude = sparse.csr_array((np.ones(len(seen)), seen, [0, len(seen)]), shape=(1, len(self.items)))
+        most = len(self.items) if allow is None else len(allow)
+        count = most if n is None or n < 0 else min(n, most)
+        found, scores = np.empty(0, dtype=np.int64), np.empty(0)
+        if asking is not None and count:
+            queries, bias = asking
+            D, I = self.index.search(queries, count, exclude=exclude, allow=allow)
+            found = I[0][I[0] >= 0]
+            scores = self.model.to_ratings(D[0][: len(found)] + np.float32(bias))
+        return ItemList(item_nums=found, vocabulary=self.items, scores=scores, ordered=True)
+
+
+def cccf_pipeline(name: str | None = None, **config: Any) -> Pipeline:
+    """Return a pipeline that recommends by `CCCFRecommender`; `config` is that of `CCCFConfig`."""
+    builder = PipelineBuilder(name=name)
+    query = builder.create_input("query", RecQuery, ID, ItemList)
+    items = builder.create_input("items", ItemList, None)
+    n = builder.create_input("n", int, None)
+    lookup = builder.add_component("history-lookup", UserTrainingHistoryLookup(), query=query)
+    builder.add_component("recommender", CCCFRecommender(**config), query=lookup, items=items, n=n)
+    builder.default_component("recommender")
+    return builder.build()

@@ -1,0 +1,207 @@
+"""CCCFRanker: a ranker of RecTools that answers from compositional codes; `with_cccf` puts it under a vector model."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import Any
+
+import numpy as np
+from cccf_index.adapters._vectors import CodedVectors, distances, for_cosines, lifted, no_framework, unit
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from cccf_index import _check
+
+try:
+    from rectools.exceptions import NotFittedError
+    from rectools.models.rank import Distance
+    from rectools.models.vector import VectorModel
+except ImportError as error:
+    no_framework("RecTools", "rectools", error)
+
+Triplet = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float32]]
+
+
+class CCCFRanker:
+    """An object with the `Ranker` protocol of RecTools, over an index of compositional codes.
+
+    Codes find ``k_factor * k`` objects, the factors rank them: scores are those of `ImplicitRanker`.
+
+    Parameters
+    ----------
+    distance : rectools.models.rank.Distance
+        DOT, COSINE or EUCLIDEAN.
+    subjects_factors, objects_factors : ndarray of float, shapes (n_subjects, p) and (n_objects, p)
+    n_components, n_bits : int
+        Of the codes: G and r.
+    k_factor : float or None
+        How many objects are found by their codes for each that is asked for, four times as many for COSINE; None to
+        rank by codes alone.
+    queries : {"coded", "real"}
+        Whether codes of the subjects search, or real-valued queries: slower, more accurate.
+    num_threads : int
+        0 for all cores.
+    **params
+        Of `CompositionalQuantizer`: `max_active`, `seed`, ...
+
+    Attributes
+    ----------
+    index : IndexCCCF
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rectools.models.rank import Distance
+    >>> from cccf_index.adapters.rectools import CCCFRanker
+    >>> rng = np.random.default_rng(0)
+    >>> users, items = rng.standard_normal((500, 16)), rng.standard_normal((300, 16))
+    >>> ranker = CCCFRanker(Distance.DOT, users, items, num_threads=1)
+    >>> user_ids, item_ids, scores = ranker.rank(np.array([3, 4]), k=5)
+    >>> user_ids.tolist()
+    [3, 3, 3, 3, 3, 4, 4, 4, 4, 4]
+    """
+
+    def __init__(
+        self,
+        distance: Distance,
+        subjects_factors: ArrayLike,
+        objects_factors: ArrayLike,
+        n_components: int = 8,
+        n_bits: int = 16,
+        k_factor: float | None = 2.0,
+        queries: str = "coded",
+        num_threads: int = 0,
+        **params: Any,
+    ) -> None:
+        if sparse.issparse(subjects_factors):
+            raise TypeError("`subjects_factors` must be an array: sparse ones are no embeddings. Use ImplicitRanker.")
+        self.distance = Distance(distance)
+        self.subjects_factors = np.asarray(subjects_factors, dtype=np.float32)
+        self.objects_factors = np.asarray(objects_factors, dtype=np.float32)
+        sides = (self.subjects_factors, self.objects_factors)
+        if self.distance == Distance.EUCLIDEAN:
+            sides = lifted(*sides)
+        elif self.distance == Distance.COSINE:
+            sides, k_factor = (unit(sides[0]), unit(sides[1])), for_cosines(k_factor)
+        options = {"verbose": False, **params}
+        self._vectors = CodedVectors.learned(*sides, n_components, n_bits, k_factor, queries, num_threads, **options)
+        self.index = self._vectors.index
+
+    def rank(
+        self,
+        subject_ids: ArrayLike,
+        k: int | None = None,
+        filter_pairs_csr: sparse.csr_matrix | None = None,
+        sorted_object_whitelist: NDArray[np.int64] | None = None,
+    ) -> Triplet:
+        """Return subjects, objects and scores, flat, the best objects of each subject first.
+
+        Parameters
+        ----------
+        subject_ids : array_like of int, shape (n,)
+        k : int, optional
+            How many objects for each; None for all.
+        filter_pairs_csr : scipy.sparse.csr_matrix, shape (n, n_objects), optional
+            What must not be returned, a row for each subject.
+        sorted_object_whitelist : ndarray of int, optional
+            What may be returned.
+        """
+        rows = _check.rows(subject_ids, "subject_ids", len(self.subjects_factors))
+        allow = None if sorted_object_whitelist is None else np.asarray(sorted_object_whitelist, dtype=np.int64)
+        n = len(self.objects_factors) if allow is None else len(allow)
+        count = n if k is None else min(_check.integer(k, "k", 1), n)
+        if not len(rows) or not count:
+            return rows[:0], np.empty(0, np.int64), np.empty(0, np.float32)
+        scores, found = self._vectors.search(count, rows=rows, exclude=filter_pairs_csr, allow=allow)
+        if self.distance == Distance.EUCLIDEAN:
+            scores = np.sqrt(distances(self.subjects_factors[rows], scores))
+        there = found >= 0
+        return np.repeat(rows, there.sum(axis=1)), found[there], scores[there]
+
+    def fits(self, subjects: NDArray[Any], objects: NDArray[Any]) -> bool:
+        """Whether it ranks these vectors."""
+        return all(
+            own.shape == given.shape and np.array_equal(own, np.asarray(given, dtype=np.float32))
+            for own, given in ((self.subjects_factors, subjects), (self.objects_factors, objects))
+        )
+
+
+class _Coded:
+    """Before a vector model in a class: it ranks by `CCCFRanker` what it has learned codes of."""
+
+    _rankers: dict[str, CCCFRanker]
+    _options: dict[str, Any]
+
+    def _ranker(self, task: str, distance: Distance, vectors: tuple[NDArray[Any], NDArray[Any]]) -> CCCFRanker:
+        ranker = self._rankers.get(task)
+        if ranker is None or not ranker.fits(*vectors):
+            ranker = self._rankers[task] = CCCFRanker(distance, *vectors, **self._options)
+        return ranker
+
+    def _recommend_u2i(
+        self, user_ids: Any, dataset: Any, k: int, filter_viewed: bool, sorted_item_ids_to_recommend: Any
+    ) -> Triplet:
+        seen = dataset.get_user_item_matrix(include_weights=False)[user_ids] if filter_viewed else None
+        ranker = self._ranker("u2i", self.u2i_dist, self._get_u2i_vectors(dataset))  # type: ignore[attr-defined]
+        return ranker.rank(user_ids, k, seen, sorted_item_ids_to_recommend)
+
+    def _recommend_i2i(self, target_ids: Any, dataset: Any, k: int, sorted_item_ids_to_recommend: Any) -> Triplet:
+        ranker = self._ranker("i2i", self.i2i_dist, self._get_i2i_vectors(dataset))  # type: ignore[attr-defined]
+        return ranker.rank(target_ids, k, None, sorted_item_ids_to_recommend)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self).__mro__[2], vars(self))
+
+
+@cache
+def _coded(kind: type) -> type:
+    """Return a vector model's class with `_Coded` before it, the same each time."""
+    return type(f"CCCF{kind.__name__}", (_Coded, kind), {})
+
+
+def _restored(kind: type, state: dict[str, Any]) -> Any:
+    model: Any = object.__new__(_coded(kind))
+    vars(model).update(state)
+    return model
+
+
+def with_cccf(model: Any, dataset: Any = None, **options: Any) -> Any:
+    """Return a fitted vector model of RecTools whose `recommend` and `recommend_to_items` use a `CCCFRanker`.
+
+    All else is the model's, which is not changed. Codes are learned when they are first needed, for users and for
+    similar items, and again when the vectors of the model are other ones.
+
+    Parameters
+    ----------
+    model : rectools.models.vector.VectorModel
+        `ImplicitALSWrapperModel`, `ImplicitBPRWrapperModel`, `LightFMWrapperModel`, `PureSVDModel`, ...
+    dataset : rectools.dataset.Dataset, optional
+        To learn the codes for users now.
+    **options
+        Of `CCCFRanker`: `n_components`, `n_bits`, `k_factor`, ...
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from rectools import Columns
+    >>> from rectools.dataset import Dataset
+    >>> from rectools.models import PureSVDModel
+    >>> from cccf_index.adapters.rectools import with_cccf
+    >>> from cccf_index.datasets import synthetic_ratings
+    >>> pairs = synthetic_ratings(n_users=300, n_items=200).user_items.tocoo()
+    >>> table = pd.DataFrame({Columns.User: pairs.row, Columns.Item: pairs.col, Columns.Weight: pairs.data})
+    >>> dataset = Dataset.construct(table.assign(**{Columns.Datetime: "2026-01-01"}))
+    >>> model = with_cccf(PureSVDModel(factors=16).fit(dataset), dataset, num_threads=1)
+    >>> len(model.recommend([3, 4], dataset, k=5, filter_viewed=True))
+    10
+    """
+    if not isinstance(model, VectorModel):
+        raise TypeError(f"`model` must be a vector model of RecTools, got {type(model).__name__}.")
+    if not model.is_fitted:
+        raise NotFittedError(type(model).__name__)
+    kind = type(model).__mro__[2] if isinstance(model, _Coded) else type(model)
+    coded = _restored(kind, {**vars(copy.copy(model)), "_rankers": {}, "_options": options})
+    if dataset is not None:
+        coded._ranker("u2i", coded.u2i_dist, coded._get_u2i_vectors(dataset))
+    return coded
