@@ -86,6 +86,7 @@ class CCCFScorer(Component[ItemList], Trainable):
             model.set_params(seed=int(options.random_generator().integers(2**31)))
         self.model = model.fit(sparse.csr_matrix(matrix, dtype=np.float64))
         self.index = self.model.to_index()
+        self.__dict__.pop("_expanded", None)
         self.users, self.items = data.users, data.items
         self._trained = np.diff(matrix.indptr) > 0  # the codes of users without interactions mean nothing
 
@@ -106,7 +107,12 @@ class CCCFScorer(Component[ItemList], Trainable):
             known = numbers >= 0
             queries, bias = asking
             left = queries if isinstance(queries, np.ndarray) else queries.to_vectors()
-            products = self.model.item_codes_[numbers[known]].to_vectors() @ left[0]
+            if not hasattr(self, "_expanded"):
+                self._expanded = self.model.item_codes_.to_vectors()  # what a recommender need not keep
+            all_of_them = known.sum() > len(self._expanded) // 2
+            right = self._expanded if all_of_them else self._expanded[numbers[known]]
+            products = right @ left[0]
+            products = products[numbers[known]] if all_of_them else products
             scores[known] = self.model.to_ratings(products + bias)
         return ItemList(items, scores=scores)
 

@@ -61,7 +61,8 @@ def test_docstring_example_runs():
     assert examples_run("cornac")
 
 
-def test_it_runs_in_an_experiment_and_ranks_nearly_as_the_model():
+def test_it_runs_in_an_experiment_and_ranks_nearly_as_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where an experiment leaves its log
     split = RatioSplit(DATA, test_size=0.2, rating_threshold=3.5, seed=0, exclude_unknowns=True)
     mf = MF(k=12, max_iter=30, seed=0)
     experiment = Experiment(split, models=[mf, CCCFANN(mf)], metrics=[NDCG(10), Recall(10)], verbose=False)

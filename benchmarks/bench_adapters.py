@@ -1,0 +1,250 @@
+"""How fast does each framework recommend ten items to all users, by itself and by its adapter, and how good are they?
+
+    python tests/frameworks.py                                                    # makes the environments
+    .venvs/implicit/bin/python benchmarks/bench_adapters.py implicit --data DIR --save
+    .venvs/rectools/bin/python benchmarks/bench_adapters.py rectools --data DIR --save
+    .venvs/cornac/bin/python benchmarks/bench_adapters.py cornac --data DIR --save
+    .venvs/lenskit/bin/python benchmarks/bench_adapters.py lenskit --data DIR --save
+
+70 % of each user's items are known, and not recommended; NDCG@10 is that of the others. All but LensKit, which trains
+its own models, recommend by the same 128 factors: implicit's alternating least squares, which the first command fits
+and keeps in `--cache`. Each is asked in the way it has for many users: implicit and RecTools by a batch, Cornac
+itself by a loop, LensKit by its batch runner in one process. The best of several runs counts, on one thread and on two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is imported, as implicit asks for: its threads are its own
+
+import faiss
+import numpy as np
+from common import load, print_machine, save
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index.datasets import split_ratings
+from cccf_index.evaluation import catalogue_ndcg
+from cccf_index.race import patient_seconds
+
+K, FACTORS = 10, 128
+ALS = {"regularization": 0.1, "alpha": 10, "iterations": 15, "random_state": 0}
+SAMPLE = 500  # users that LensKit recommends to
+CONFIG = {"k": K, "factors": FACTORS, "als": ALS, "users of LensKit": SAMPLE}
+Ranking = NDArray[Any]
+
+
+@dataclass
+class Data:
+    """A split data set, and the factors of its training part."""
+
+    train: Any  # csr_matrix of ones
+    test: Any
+    users: NDArray[np.float32]
+    items: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, folder: str, dataset: str, cache: pathlib.Path) -> Data:
+        """Return a data set by its name."""
+        train, test = split_ratings(load(folder, dataset).user_items, seed=0)
+        train = sparse.csr_matrix(train, dtype=np.float32)
+        train.data[:] = 1
+        path = cache / f"{dataset}-als.npz"
+        if not path.exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            try:
+                from implicit.als import AlternatingLeastSquares
+            except ImportError:
+                sys.exit(f"There is no {path} yet: run this for implicit first.")
+            print(f"fitting {dataset} ...", file=sys.stderr)
+            model = AlternatingLeastSquares(FACTORS, **ALS)
+            model.fit(train, show_progress=False)
+            np.savez(path, users=model.user_factors, items=model.item_factors)
+        with np.load(path) as file:
+            return cls(train, sparse.csr_matrix(test), file["users"], file["items"])
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """All users."""
+        return np.arange(self.train.shape[0])
+
+
+@dataclass
+class Way:
+    """A way to recommend: what it is called, how many threads it takes, and the items of some users."""
+
+    name: str
+    threads: int
+    rows: NDArray[np.int64]
+    recommend: Callable[[], Ranking]
+
+
+def implicits(data: Data, threads: int) -> Iterator[Way]:
+    """Yield implicit's own top-k, its wrapper of faiss, and ours."""
+    from cccf_index.adapters.implicit import CCCFModel
+    from implicit.ann.faiss import FaissModel
+    from implicit.cpu.als import AlternatingLeastSquares
+
+    als = AlternatingLeastSquares(FACTORS, num_threads=threads, **ALS)
+    als.user_factors, als.item_factors = data.users, data.items
+
+    class Fitted(AlternatingLeastSquares):
+        """FaissModel fits whatever it is given."""
+
+        def fit(self, *args: Any, **kwargs: Any) -> None:
+            """Do nothing."""
+
+    def way(name: str, model: Any) -> Way:
+        return Way(name, threads, data.rows, lambda: model.recommend(data.rows, data.train, N=K)[0])
+
+    yield way("by itself", als)
+    if threads == 1:  # it asks user by user
+        fitted = Fitted(FACTORS)
+        fitted.user_factors, fitted.item_factors = data.users, data.items
+        own = FaissModel(fitted, approximate_similar_items=False)
+        own.fit(data.train)
+        yield way("FaissModel, its own wrapper", own)
+    for label, k_factor in (("", 2.0), (", codes alone", None)):
+        yield way(f"adapter{label}", CCCFModel(als, k_factor=k_factor, num_threads=threads).build(False))
+
+
+def rectools(data: Data, threads: int) -> Iterator[Way]:
+    """Yield RecTools' own ranking, and ours."""
+    import pandas as pd
+    from cccf_index.adapters.rectools import with_cccf
+    from implicit.cpu.als import AlternatingLeastSquares
+    from rectools import Columns
+    from rectools.dataset import Dataset
+    from rectools.models import ImplicitALSWrapperModel
+
+    pairs = data.train.tocoo()
+    table = pd.DataFrame({Columns.User: pairs.row, Columns.Item: pairs.col, Columns.Weight: 1.0})
+    dataset = Dataset.construct(table.assign(**{Columns.Datetime: "2026-01-01"}))
+    als = AlternatingLeastSquares(FACTORS, num_threads=threads, **ALS)
+    model = ImplicitALSWrapperModel(als)
+    model.model = als
+    als.user_factors = data.users[dataset.user_id_map.external_ids]
+    als.item_factors = data.items[dataset.item_id_map.external_ids]
+    model.is_fitted = True
+    rows = np.sort(dataset.user_id_map.external_ids)
+
+    def way(name: str, model: Any) -> Way:
+        def recommend() -> Ranking:
+            found = model.recommend(rows, dataset, K, filter_viewed=True)
+            ranking = np.full((data.train.shape[0], K), -1)
+            ranking[found[Columns.User], found[Columns.Rank] - 1] = found[Columns.Item]
+            return ranking[rows]
+
+        return Way(name, threads, rows, recommend)
+
+    yield way("by itself", model)
+    for label, k_factor in (("", 2.0), (", codes alone", None)):
+        yield way(f"adapter{label}", with_cccf(model, dataset, k_factor=k_factor, num_threads=threads))
+
+
+def cornac(data: Data, threads: int) -> Iterator[Way]:
+    """Yield Cornac's own recommendations, user by user, and ours."""
+    from cccf_index.adapters.cornac import CCCFANN
+    from cornac.data import Dataset
+    from cornac.models import MF
+
+    pairs = data.train.tocoo()
+    uir = (pairs.row.astype(np.int64), pairs.col.astype(np.int64), pairs.data.astype(np.float64))
+    names = [{str(row): row for row in range(n)} for n in data.train.shape]
+    train = Dataset(data.train.shape[0], data.train.shape[1], names[0], names[1], uir, seed=0)
+    factors = {"U": data.users, "V": data.items}
+    model = MF(FACTORS, trainable=False, use_bias=False, init_params=factors).fit(train)
+    everyone = list(names[0])
+
+    def way(name: str, recommend: Callable[[], Any]) -> Way:
+        return Way(name, threads, data.rows, lambda: np.array(recommend(), dtype=np.int64))
+
+    if threads == 1:
+        yield way("by itself", lambda: [model.recommend(user, K, True, train) for user in everyone])
+    for label, k_factor in (("", 2.0), (", codes alone", None)):
+        ann = CCCFANN(model, k_factor=k_factor, num_threads=threads)
+        ann.build_index()
+        yield way(f"adapter{label}", partial(ann.recommend_batch, everyone, K, True, train))
+
+
+def lenskit(data: Data, threads: int) -> Iterator[Way]:
+    """Yield LensKit's alternating least squares with its ranker, our scorer with its ranker, and our recommender."""
+    import pandas as pd
+    from cccf_index.adapters.lenskit import CCCFScorer, cccf_pipeline
+    from lenskit.als import ImplicitMFScorer
+    from lenskit.batch import recommend
+    from lenskit.data import from_interactions_df
+    from lenskit.pipeline import topn_pipeline
+
+    pairs = data.train.tocoo()
+    dataset = from_interactions_df(pd.DataFrame({"user_id": pairs.row, "item_id": pairs.col}))
+    rows = np.sort(np.random.default_rng(0).choice(np.unique(pairs.row), SAMPLE, replace=False))
+    config: dict[str, Any] = {"feedback": "implicit"}
+    pipelines = {
+        "by itself": topn_pipeline(ImplicitMFScorer(embedding_size=FACTORS, user_embeddings="prefer"), n=K),
+        "CCCFScorer and its ranker": topn_pipeline(CCCFScorer(**config), n=K),
+        "adapter": cccf_pipeline(**config),
+    }
+    for name, pipeline in pipelines.items():
+        pipeline.train(dataset)
+
+        def lists(pipeline: Any = pipeline) -> Ranking:
+            found = recommend(pipeline, rows.tolist(), n=K, n_jobs=1)
+            return np.array([found.lookup(user).ids() for user in rows.tolist()])
+
+        if threads == 1:
+            yield Way(name, threads, rows, lists)
+
+
+FRAMEWORKS = {"implicit": implicits, "rectools": rectools, "cornac": cornac, "lenskit": lenskit}
+
+
+def measured(framework: str, data: Data) -> dict[str, Any]:
+    """Return seconds and NDCG of each way, and how much faster an adapter is than the framework by itself."""
+    results: dict[str, Any] = {"version": version(framework if framework != "rectools" else "RecTools")}
+    for threads in (1, 2):
+        faiss.omp_set_num_threads(threads)
+        for way in FRAMEWORKS[framework](data, threads):
+            ranking = way.recommend()
+            figures = results.setdefault(way.name, {"users": len(way.rows)})
+            figures["NDCG@10"] = float(catalogue_ndcg(ranking, data.test[way.rows], K, threshold=-np.inf))
+            key = "seconds" if threads == 1 else "seconds on two threads"
+            figures[key] = patient_seconds(way.recommend)
+            base = results["by itself"]
+            ratio = base.get(key, base["seconds"]) / figures[key]
+            figures["times as fast" if threads == 1 else "times as fast on two threads"] = ratio
+            figures["NDCG, % more"] = 100 * (figures["NDCG@10"] / base["NDCG@10"] - 1)
+            print(f"  {way.name:32}", {name: f"{value:.4g}" for name, value in figures.items()}, flush=True)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("framework", choices=list(FRAMEWORKS))
+    parser.add_argument("--data", required=True, help="folder with <dataset>.npz")
+    parser.add_argument("--datasets", nargs="+", default=["ml-1m", "gowalla"])
+    parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors")
+    parser.add_argument("--save", action="store_true", help="write it into benchmarks/results/adapters.json")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print_machine()
+    for dataset in arguments.datasets:
+        print(f"\n{arguments.framework}, {dataset}", flush=True)
+        results = measured(arguments.framework, Data.of(arguments.data, dataset, pathlib.Path(arguments.cache)))
+        if arguments.save:
+            command = "python benchmarks/bench_adapters.py FRAMEWORK --data DIR --save"
+            save("adapters", command, {f"{arguments.framework}, {dataset}": results}, keep=True, config=CONFIG)
+
+
+if __name__ == "__main__":
+    main()
