@@ -9,7 +9,8 @@
 70 % of each user's items are known, and not recommended; NDCG@10 is that of the others. All but LensKit, which trains
 its own models, recommend by the same 128 factors: implicit's alternating least squares, which the first command fits
 and keeps in `--cache`. Each is asked in the way it has for many users: implicit and RecTools by a batch, Cornac
-itself by a loop, LensKit by its batch runner in one process. The best of several runs counts, on one thread and on two.
+itself by a loop, for 2,000 users, LensKit by its batch runner in one process, for 500. The best of several runs counts,
+on one thread and on two.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from cccf_index.race import patient_seconds
 
 K, FACTORS = 10, 128
 ALS = {"regularization": 0.1, "alpha": 10, "iterations": 15, "random_state": 0}
-SAMPLE = 500  # users that LensKit recommends to
-CONFIG = {"k": K, "factors": FACTORS, "als": ALS, "users of LensKit": SAMPLE}
+SAMPLES = {"cornac": 2000, "lenskit": 500}  # users, of those that recommend user by user
+CONFIG = {"k": K, "factors": FACTORS, "als": ALS, "users": SAMPLES}
 Ranking = NDArray[Any]
 
 
@@ -77,6 +78,11 @@ class Data:
     def rows(self) -> NDArray[np.int64]:
         """All users."""
         return np.arange(self.train.shape[0])
+
+    def sample(self, framework: str) -> NDArray[np.int64]:
+        """Return some users who have items."""
+        known = np.flatnonzero(np.diff(self.train.indptr))
+        return np.sort(np.random.default_rng(0).choice(known, SAMPLES[framework], replace=False))
 
 
 @dataclass
@@ -164,17 +170,18 @@ def cornac(data: Data, threads: int) -> Iterator[Way]:
     train = Dataset(data.train.shape[0], data.train.shape[1], names[0], names[1], uir, seed=0)
     factors = {"U": data.users, "V": data.items}
     model = MF(FACTORS, trainable=False, use_bias=False, init_params=factors).fit(train)
-    everyone = list(names[0])
+    rows = data.sample("cornac")
+    wanted = [str(row) for row in rows]
 
     def way(name: str, recommend: Callable[[], Any]) -> Way:
-        return Way(name, threads, data.rows, lambda: np.array(recommend(), dtype=np.int64))
+        return Way(name, threads, rows, lambda: np.array(recommend(), dtype=np.int64))
 
     if threads == 1:
-        yield way("by itself", lambda: [model.recommend(user, K, True, train) for user in everyone])
+        yield way("by itself", lambda: [model.recommend(user, K, True, train) for user in wanted])
     for label, k_factor in (("", 2.0), (", codes alone", None)):
         ann = CCCFANN(model, k_factor=k_factor, num_threads=threads)
         ann.build_index()
-        yield way(f"adapter{label}", partial(ann.recommend_batch, everyone, K, True, train))
+        yield way(f"adapter{label}", partial(ann.recommend_batch, wanted, K, True, train))
 
 
 def lenskit(data: Data, threads: int) -> Iterator[Way]:
@@ -188,7 +195,7 @@ def lenskit(data: Data, threads: int) -> Iterator[Way]:
 
     pairs = data.train.tocoo()
     dataset = from_interactions_df(pd.DataFrame({"user_id": pairs.row, "item_id": pairs.col}))
-    rows = np.sort(np.random.default_rng(0).choice(np.unique(pairs.row), SAMPLE, replace=False))
+    rows = data.sample("lenskit")
     config: dict[str, Any] = {"feedback": "implicit"}
     pipelines = {
         "by itself": topn_pipeline(ImplicitMFScorer(embedding_size=FACTORS, user_embeddings="prefer"), n=K),

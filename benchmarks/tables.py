@@ -196,6 +196,49 @@ def convergence() -> str:
     return markdown(head, lines)
 
 
+def adapters() -> str:
+    """Return what the adapters do, and how fast they and their frameworks recommend."""
+    about = {
+        "implicit": (
+            "[implicit](#implicit)",
+            "a `RecommenderBase`: batches with liked items filtered, `filter_items`, `items`, `recalculate_user`, "
+            "`similar_items`, `similar_users`, `save`, `load`",
+            "`FaissModel`: one user at a time when liked items are filtered; no `items`, `recalculate_user`, "
+            "`similar_users`, `save`, `load`, nor a model that is fitted already",
+        ),
+        "rectools": (
+            "[RecTools](#rectools)",
+            "a `Ranker`; under any fitted vector model: `recommend`, `recommend_to_items`, filters, whitelists, biases",
+            "`tools.ann` stands beside the models: `recommend` does not use it, and nothing filters viewed items",
+        ),
+        "cornac": (
+            "[Cornac](#cornac)",
+            "a `BaseANN`: `rank` among candidates, `recommend_batch` of unseen items, `knn_query`, `save`, `load`, "
+            "inner product, cosine, distance",
+            "`FaissANN` and others rank all items and then keep the candidates; with numpy 2 their `rank` fails",
+        ),
+        "lenskit": (
+            "[LensKit](#lenskit)",
+            "a scorer, and a recommender that scores no candidates; users by history, `rng`, pickle",
+            "it has none",
+        ),
+    }
+    found, lines = results("adapters"), []
+    for name, text in about.items():
+        line = list(text)
+        for dataset in ("ml-1m", "gowalla"):
+            row = found[f"{name}, {dataset}"]
+            base, own = row["by itself"], row["adapter"]
+            speed = times(own["times as fast"])
+            if "times as fast on two threads" in own:
+                speed += f" / {times(own['times as fast on two threads'])}"
+            seconds = f"{number(base['seconds'])} s to {number(own['seconds'])} s"
+            line.append(f"{speed}, {seconds}; NDCG {own['NDCG, % more']:+.1f} %")
+        lines.append(line)
+    head = ["", "what works", "what its own wrapper of an index leaves out", "ml-1m", "gowalla"]
+    return markdown(head, lines)
+
+
 def genres() -> str:
     """Return how often the nearest movies have the same genre."""
     found = results("map")
@@ -205,7 +248,7 @@ def genres() -> str:
     return markdown(head, lines)
 
 
-TABLES = (retrieval, ranking, costs, components, exact, scales, bandwidths, convergence, genres)
+TABLES = (retrieval, ranking, costs, components, exact, scales, bandwidths, convergence, genres, adapters)
 PAGES = ("README.md", "benchmarks/RESULTS.md")
 
 

@@ -2,11 +2,16 @@
 
 import doctest
 import importlib
+import pathlib
+import re
 
 import numpy as np
 from scipy import sparse
 
 from cccf_index.datasets import synthetic_ratings
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+ADAPTER = re.compile(r"cccf_index\.adapters\.(\w+)")
 
 
 def interactions(n_users=400, n_items=300, seed=0):
@@ -31,3 +36,18 @@ def examples_run(module):
     """Whether the examples in an adapter's docstrings run, and there are some."""
     result = doctest.testmod(importlib.import_module(f"cccf_index.adapters.{module}"))
     return result.attempted > 0 and result.failed == 0
+
+
+def readme_blocks():
+    """The examples of the README, each with the adapter that it imports, or None."""
+    for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL):
+        found = ADAPTER.search(block)
+        yield (found[1] if found else None), compile(block, "README.md", "exec")
+
+
+def readme_example_runs(adapter):
+    """Whether the README has an example of an adapter; it runs, or raises."""
+    blocks = [block for name, block in readme_blocks() if name == adapter]
+    for block in blocks:
+        exec(block, {})
+    return len(blocks) > 0

@@ -27,7 +27,7 @@ FRAMEWORKS = {
     "ann_benchmarks": ([["-e", ".", "pyyaml", *COMMON]], ["ann_benchmarks"]),
     "cornac": ([["-e", ".[cornac]", "cornac==3.0.1", *COMMON]], ["cornac"]),
     "rectools": ([["-e", ".[rectools]", "rectools==0.19.0", *COMMON]], ["rectools"]),
-    "lenskit": ([["torch==2.13.0"], ["-e", ".[lenskit]", "lenskit==2025.8.1", *COMMON]], ["lenskit"]),
+    "lenskit": ([["torch==2.13.0"], ["-e", ".[lenskit]", "lenskit==2025.8.1", IMPLICIT, *COMMON]], ["lenskit"]),
 }
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from adapter_helpers import examples_run, shared
+from adapter_helpers import examples_run, readme_example_runs, shared
 from cccf_index.adapters.cornac import CCCFANN
 from cornac.data import Dataset
 from cornac.eval_methods import RatioSplit
@@ -59,6 +59,11 @@ def oracle(ann, queries):
 
 def test_docstring_example_runs():
     assert examples_run("cornac")
+
+
+def test_the_readmes_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert readme_example_runs("cornac")
 
 
 def test_it_runs_in_an_experiment_and_ranks_nearly_as_the_model(tmp_path, monkeypatch):

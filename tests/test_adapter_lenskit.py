@@ -1,9 +1,11 @@
 """The components of LensKit under LensKit's own tests, on made-up ratings with times."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
-from adapter_helpers import examples_run
+from adapter_helpers import examples_run, readme_example_runs
 from cccf_index.adapters.lenskit import CCCFConfig, CCCFRecommender, CCCFScorer, cccf_pipeline
 from lenskit import recommend
 from lenskit.batch import recommend as recommend_batch
@@ -67,8 +69,18 @@ class TestKernelWeights(TestScorer):
     expected_ndcg = 0.02
 
 
+class TestImplicitFeedback(TestScorer):
+    config = CCCFConfig(feedback="implicit", n_components=4, n_bits=8, n_factors=16)
+    expected_rmse = None
+
+
 def test_docstring_examples_run():
     assert examples_run("lenskit")
+
+
+def test_the_readmes_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert readme_example_runs("lenskit")
 
 
 def queries(ds):
@@ -142,7 +154,7 @@ def test_a_seed_of_the_training_is_taken(ml_ds):
     assert one.model.item_codes_ != other.model.item_codes_
 
 
-def test_bad_input_is_explained(ml_ratings, ml_ds):
+def test_bad_input_is_explained(ml_ratings, monkeypatch):
     with pytest.raises(ValueError, match="n_bitz"):
         CCCFScorer(n_bitz=3)
     with pytest.raises(ValueError, match="queries"):
@@ -150,6 +162,7 @@ def test_bad_input_is_explained(ml_ratings, ml_ds):
     taken = from_interactions_df(ml_ratings[["user_id", "item_id"]])
     with pytest.raises(ValueError, match="implicit"):
         CCCFScorer().train(taken)
+    monkeypatch.setitem(sys.modules, "implicit", None)
     with pytest.raises(ImportError, match=r"cccf-index\[implicit\]"):  # which is not in LensKit's own requirements
         CCCFScorer(feedback="implicit").train(taken)
     with pytest.raises(NotFittedError, match="train"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from adapter_helpers import examples_run, interactions, shared, vectors
+from adapter_helpers import examples_run, interactions, readme_example_runs, shared, vectors
 from cccf_index.adapters.rectools import CCCFRanker, with_cccf
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
@@ -40,6 +40,11 @@ def same(answer, expected):
 
 def test_docstring_examples_run():
     assert examples_run("rectools")
+
+
+def test_the_readmes_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert readme_example_runs("rectools")
 
 
 @pytest.mark.parametrize("distance", list(Distance))

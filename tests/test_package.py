@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from adapter_helpers import readme_blocks
 
 import cccf_index
 import cccf_index.models
@@ -141,11 +142,12 @@ def test_packages_are_the_folders():
 
 
 def test_readme_examples_run(tmp_path, monkeypatch):
+    """All but those of frameworks that have environments, and tests, of their own."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    assert blocks
+    blocks = [block for name, block in readme_blocks() if name not in ("rectools", "cornac", "lenskit")]
+    assert len(blocks) >= 5
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+        exec(block, {})
 
 
 def test_the_package_runs_as_a_module():
