@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF, _check
+from cccf_index.quantizer import CompositionalQuantizer
 
 QUERIES = ("coded", "real")
 COSINES = 4  # times as many candidates: with 8 for each of ten, 88 to 94 % of the ten nearest items are found
@@ -50,7 +51,6 @@ class CodedVectors:
         num_threads: int = 0,
         codes: CompositionalCodes | None = None,
     ) -> None:
-        check_options(k_factor, queries, num_threads)
         self.index, self.num_threads = index, num_threads
         self.subjects, self.objects = (np.ascontiguousarray(x, dtype=np.float32) for x in (subjects, objects))
         quantizer = index.quantizer
@@ -77,7 +77,7 @@ class CodedVectors:
         **params: Any,
     ) -> CodedVectors:
         """Learn codes, with `params` of `CompositionalQuantizer`."""
-        check_options(k_factor, queries, num_threads)
+        check_options(n_components, n_bits, k_factor, queries, num_threads, **params)
         index = IndexCCCF.from_embeddings(objects, subjects, n_components, n_bits, **params)
         return cls(index, subjects, objects, k_factor, queries, num_threads)
 
@@ -112,12 +112,31 @@ class CodedVectors:
         return scores, found
 
 
-def check_options(k_factor: Any, queries: Any, num_threads: Any) -> None:
-    """Refuse bad options, before anything is trained."""
+def check_options(
+    n_components: int = 8,
+    n_bits: int = 16,
+    k_factor: Any = 2.0,
+    queries: Any = "coded",
+    num_threads: Any = 0,
+    **params: Any,
+) -> None:
+    """Refuse bad options of `CodedVectors.learned`, before anything is trained."""
     if k_factor is not None:
         _check.number(k_factor, "k_factor", 1.0)
     _check.choice(queries, "queries", QUERIES)
     _check.integer(num_threads, "num_threads", 0)
+    CompositionalQuantizer(n_components, n_bits, **params).check()
+
+
+def checked_ids(value: Any, name: str, n: int | None) -> NDArray[np.int64]:
+    """Return one id or many as int64 (n,); one that is not from 0 to n - 1 is an IndexError, as in the frameworks."""
+    array = np.atleast_1d(np.asarray(value))
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise TypeError(f"`{name}` must be an integer or a list of integers, got {value!r}.")
+    if n is not None and array.size and not 0 <= array.min() <= array.max() < n:
+        wrong = array[(array < 0) | (array >= n)][0]
+        raise IndexError(f"`{name}` must be from 0 to {n - 1}, got {wrong}.")
+    return array.astype(np.int64)
 
 
 def unit(vectors: ArrayLike) -> Vectors:

@@ -8,6 +8,7 @@ import numpy as np
 from cccf_index.adapters._vectors import (
     CodedVectors,
     check_options,
+    checked_ids,
     distances,
     for_cosines,
     lifted,
@@ -66,6 +67,9 @@ class CCCFANN(BaseANN):
     [5, 5]
     """
 
+    index: Any = None
+    _vectors: CodedVectors | None = None
+
     def __init__(
         self,
         model: Any,
@@ -78,7 +82,7 @@ class CCCFANN(BaseANN):
         name: str = "CCCFANN",
         verbose: bool = False,
     ) -> None:
-        check_options(k_factor, queries, num_threads)
+        check_options(n_components, n_bits, k_factor, queries, num_threads, seed=seed)
         super().__init__(model=model, name=name, verbose=verbose)
         self.n_components = n_components
         self.n_bits = n_bits
@@ -86,22 +90,21 @@ class CCCFANN(BaseANN):
         self.queries = queries
         self.num_threads = num_threads
         self.seed = seed
-        self.index: Any = None
-        self._vectors: CodedVectors | None = None
         self.ignored_attrs.extend(["index", "_vectors"])  # saved beside
 
     def build_index(self) -> None:
-        """Learn codes of the model's vectors, and make the index."""
-        super().build_index()
-        vectors = CodedVectors.learned(
-            *self._sides(),
-            self.n_components,
-            self.n_bits,
-            *self._serving(),
-            seed=self.seed,
-            verbose=self.verbose,
-        )
-        self.index, self._vectors = vectors.index, vectors
+        """Learn codes of the model's vectors, and make the index; what fails leaves the last one."""
+        if not self.model.is_fitted:
+            raise _check.NotFittedError(f"This {self.model.name} is not fitted yet. Call `fit`.")
+        before = dict(vars(self))
+        try:
+            super().build_index()
+            shape, params = (self.n_components, self.n_bits), {"seed": self.seed, "verbose": self.verbose}
+            self._vectors = CodedVectors.learned(*self._sides(), *shape, *self._serving(), **params)
+        except BaseException:
+            self.__dict__ = before
+            raise
+        self.index = self._vectors.index
 
     def _sides(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return vectors of users and items whose inner products order items as the model's measure does."""
@@ -131,7 +134,7 @@ class CCCFANN(BaseANN):
         A distance is 1 less an inner product or a cosine, or a squared distance; -1 items are infinitely far.
         """
         vectors = self._built()
-        x = np.asarray(query, dtype=np.float32)
+        x = _check.matrix(query, "query", self.user_vectors.shape[1])
         lift = lifted_queries if self.measure == MEASURE_L2 else unit if self.measure == MEASURE_COSINE else np.asarray
         scores, found = vectors.search(self._count(k), vectors=lift(x))
         if self.measure == MEASURE_L2:
@@ -152,8 +155,11 @@ class CCCFANN(BaseANN):
         if kwargs:
             raise TypeError(f"`rank` takes no {sorted(kwargs)} here.")
         vectors = self._built()
-        items = np.arange(self.num_items) if item_indices is None else np.asarray(item_indices, dtype=np.int64)
-        if not 0 <= user_idx < len(vectors.subjects):
+        items = np.arange(self.num_items)
+        if item_indices is not None:
+            items = checked_ids(item_indices, "item_indices", max(self.total_items, len(vectors)))
+        user_idx = _check.integer(user_idx, "user_idx", 0)
+        if user_idx >= len(vectors.subjects):
             return items, np.full(len(items), self.default_score())
         known = items[items < len(vectors)]
         scores_of = np.full(max(self.total_items, len(vectors)), -np.inf)
@@ -169,7 +175,11 @@ class CCCFANN(BaseANN):
                 allow=None if few else known,
             )
             best = found[0][found[0] >= 0]
+            if self.measure == MEASURE_L2:
+                scores = -distances(np.asarray(self.user_vectors[[user_idx]], dtype=np.float32), scores)
             scores_of[best] = scores[0][: len(best)]
+            values, counts = np.unique(items, return_counts=True)
+            best = np.repeat(best, counts[np.searchsorted(values, best)])  # as often as they were given
         rest = items[~np.isin(items, best)]
         return np.concatenate([best, rest]), scores_of[items]
 
@@ -178,6 +188,9 @@ class CCCFANN(BaseANN):
     ) -> list[list[Any]]:
         """Return the k best items of each user, by their names; with `remove_seen` k that are not in `train_set`."""
         vectors = self._built()
+        batch_users = list(batch_users)
+        if k > self.total_items:
+            raise ValueError(f"`k` must be at most {self.total_items}, the number of items, got {k}.")
         unknown = [user for user in batch_users if user not in self.uid_map]
         if unknown:
             raise ValueError(f"`batch_users` must be known to the model, got {unknown[0]!r}.")
@@ -186,7 +199,11 @@ class CCCFANN(BaseANN):
         rows = np.array([self.uid_map[user] for user in batch_users], dtype=np.int64)
         if len(rows) and rows.max() >= len(vectors.subjects):
             raise ValueError(f"`batch_users` must have been trained, got {batch_users[int(rows.argmax())]!r}.")
-        seen = train_set.csr_matrix[rows] if remove_seen else None
+        seen = None
+        if remove_seen:
+            matrix = train_set.csr_matrix.copy()
+            matrix.resize(max(matrix.shape[0], len(vectors.subjects)), matrix.shape[1])  # users of no rows
+            seen = matrix[rows]
         found = vectors.search(self._count(k), rows=rows, exclude=seen)[1]
         return [[self.item_ids[item] for item in row[row >= 0]] for row in found]
 

@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from cccf_index.adapters._vectors import CodedVectors, check_options, for_cosines, no_framework, unit
+from cccf_index.adapters._vectors import CodedVectors, check_options, checked_ids, for_cosines, no_framework, unit
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -96,7 +96,7 @@ class CCCFModel(RecommenderBase):
     ) -> None:
         if not isinstance(model, FACTORIZATIONS):
             raise TypeError(f"`model` must be a matrix factorization of implicit, got {type(model).__name__}.")
-        check_options(k_factor, queries, num_threads)
+        check_options(n_components, n_bits, k_factor, queries, num_threads, **params)
         self.model = model
         self.n_components = n_components
         self.n_bits = n_bits
@@ -112,15 +112,12 @@ class CCCFModel(RecommenderBase):
 
     def fit(self, user_items: Any, show_progress: bool = True, callback: Any = None) -> CCCFModel:
         """Train the model, and make the index of its items."""
-        self._known = {}
         self.model.fit(user_items, show_progress, callback=callback)
         return self.build(show_progress)
 
     def build(self, show_progress: bool = True) -> CCCFModel:
-        """Make the index of a model that is fitted already, anew if its factors have changed since."""
-        self._known = {}
-        if self.approximate_recommend:
-            self._vectors("recommend", show_progress)
+        """Make the index of a model that is fitted already; call it again when its factors have changed."""
+        self._known = {"recommend": self._learned("recommend", show_progress)} if self.approximate_recommend else {}
         return self
 
     @property
@@ -151,12 +148,15 @@ class CCCFModel(RecommenderBase):
         side = unit(items if task == "similar_items" else users)
         return side, side
 
-    def _vectors(self, task: str, show_progress: bool = False) -> CodedVectors:
+    def _vectors(self, task: str) -> CodedVectors:
         if task not in self._known:
-            params = {"verbose": show_progress, **self.params}
-            shape = (self.n_components, self.n_bits)
-            self._known[task] = CodedVectors.learned(*self._sides(task), *shape, *self._serving(task), **params)
+            self._known[task] = self._learned(task, show_progress=False)
         return self._known[task]
+
+    def _learned(self, task: str, show_progress: bool) -> CodedVectors:
+        params = {"verbose": show_progress, **self.params}
+        shape = (self.n_components, self.n_bits)
+        return CodedVectors.learned(*self._sides(task), *shape, *self._serving(task), **params)
 
     def _serving(self, task: str) -> tuple[float | None, str, int]:
         """Return the options of `CodedVectors`."""
@@ -175,15 +175,16 @@ class CCCFModel(RecommenderBase):
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Recommend items to a user or to a batch of them, as `RecommenderBase.recommend` says.
 
-        Where fewer than N items are left, ids are -1 and scores the lowest float32. Of `items` none is left out, as in
-        implicit: those that are filtered come last, with that score.
+        Where fewer than N items are left, ids are -1 and scores the lowest float32; no list is longer than all items.
+        Of `items` none is left out, as in implicit: those that are filtered come last, with that score. One that is
+        named twice counts once.
         """
         if not self.approximate_recommend:
             return self.model.recommend(
                 userid, user_items, N, filter_already_liked_items, filter_items, recalculate_user, items
             )
         known = self._built()
-        users = _ids(userid, "userid", len(known.subjects) if not recalculate_user else None)
+        users = checked_ids(userid, "userid", len(known.subjects) if not recalculate_user else None)
         if filter_already_liked_items or recalculate_user:
             if not sparse.issparse(user_items) or user_items.format != "csr":
                 raise ValueError("`user_items` must be a scipy.sparse.csr_matrix, with a row for each user.")
@@ -213,7 +214,7 @@ class CCCFModel(RecommenderBase):
         if recalculate_item:
             vectors = unit(np.atleast_2d(_array(self.model.recalculate_item(itemid, item_users))))
         known = self._vectors("similar_items")
-        wanted = _ids(itemid, "itemid", len(known) if not recalculate_item else None)
+        wanted = checked_ids(itemid, "itemid", len(known) if not recalculate_item else None)
         filters = Filters.of("items", len(known), len(wanted), None, filter_items, items)
         return _answer(known, itemid, wanted, vectors, N, filters)
 
@@ -224,7 +225,7 @@ class CCCFModel(RecommenderBase):
         if not self.approximate_similar_users:
             return self.model.similar_users(userid, N, filter_users, users)
         known = self._vectors("similar_users")
-        wanted = _ids(userid, "userid", len(known))
+        wanted = checked_ids(userid, "userid", len(known))
         filters = Filters.of("users", len(known), len(wanted), None, filter_users, users)
         return _answer(known, userid, wanted, None, N, filters)
 
@@ -238,11 +239,18 @@ class CCCFModel(RecommenderBase):
         place = type(self.model).__module__
         if MODELS.get(place) != type(self.model).__name__:
             raise TypeError(f"A {type(self.model).__name__} cannot be saved, only {sorted(set(MODELS.values()))}.")
+        for task, vectors in self._known.items():
+            if [part.shape for part in self._sides(task)] != [vectors.subjects.shape, vectors.objects.shape]:
+                raise ValueError("The model has other users or items than its index. Call `build`, and save then.")
         buffer = BytesIO()
         self.model.save(buffer)
         options = ["n_components", "n_bits", "k_factor", "queries", "num_threads", "params"]
         options += ["approximate_recommend", "approximate_similar_items", "approximate_similar_users"]
-        meta = {"model": place, "tasks": list(self._known), "options": {name: getattr(self, name) for name in options}}
+        meta = {
+            "model": place,
+            "tasks": list(self._known),
+            "options": {name: _plain(getattr(self, name)) for name in options},
+        }
         arrays = [("model", np.frombuffer(buffer.getbuffer(), dtype=np.uint8), 0)]
         for task, vectors in self._known.items():
             arrays.append((f"{task}.index", io.serialize_index(vectors.index), 0))
@@ -291,13 +299,13 @@ class Filters(NamedTuple):
         if without is not None and np.size(without):
             if only is not None:
                 raise ValueError(f"`{name}` and `filter_{name}` cannot be given together.")
-            without = np.unique(_ids(without, f"filter_{name}", n))
+            without = np.unique(checked_ids(without, f"filter_{name}", n))
             if n_rows * len(without) <= n:
                 return cls(_joined(liked, without, n_rows, n))
             return cls(liked, np.setdiff1d(np.arange(n), without, assume_unique=True))
         if only is None:
             return cls(liked)
-        listed = np.unique(_ids(only, name, n))
+        listed = np.unique(checked_ids(only, name, n))
         if not len(listed):
             raise ValueError(f"`{name}` must name at least one, got none.")
         return cls(liked, listed, listed)
@@ -308,15 +316,11 @@ def _array(part: Any) -> Any:
     return part.to_numpy() if hasattr(part, "to_numpy") else part
 
 
-def _ids(value: Any, name: str, n: int | None) -> NDArray[np.int64]:
-    """Return one id or many as int64 (n,); one that the model does not have is an IndexError, as in implicit."""
-    array = np.atleast_1d(np.asarray(value))
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise TypeError(f"`{name}` must be an integer or a list of integers, got {value!r}.")
-    if n is not None and array.size and not 0 <= array.min() <= array.max() < n:
-        wrong = array[(array < 0) | (array >= n)][0]
-        raise IndexError(f"`{name}` must be from 0 to {n - 1}, as the model has them, got {wrong}.")
-    return array.astype(np.int64)
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold of an option, numbers of numpy as Python's."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _answer(

@@ -147,8 +147,9 @@ class CCCFScorer(Component[ItemList], Trainable):
 class CCCFRecommender(CCCFScorer):
     """List the best items of a user by the index, without scoring every candidate.
 
-    It takes the places of candidate selector, scorer and ranker: see `cccf_pipeline`. What a query's user has in their
-    history is left out.
+    It takes the places of candidate selector, scorer and ranker: see `cccf_pipeline`. The items of a query, in its
+    history, session or context, are left out. Weights are rounded in an index, so that scores differ a little from
+    those of `CCCFScorer`.
 
     Examples
     --------
@@ -176,9 +177,11 @@ class CCCFRecommender(CCCFScorer):
         if items is not None:
             numbers = items.numbers(vocabulary=self.items, missing="negative")
             allow = np.unique(numbers[numbers >= 0])
-        elif query.history_items is not None:
-            numbers = query.history_items.numbers(vocabulary=self.items, missing="negative")
-            seen = np.unique(numbers[numbers >= 0])
+        else:
+            lists = (query.history_items, query.session_items, query.context_items)
+            known = [part.numbers(vocabulary=self.items, missing="negative") for part in lists if part is not None]
+            seen = np.unique(np.concatenate([np.empty(0, np.int64), *known]))
+            seen = seen[seen >= 0]
             exclude = sparse.csr_array((np.ones(len(seen)), seen, [0, len(seen)]), shape=(1, len(self.items)))
         most = len(self.items) if allow is None else len(allow)
         count = most if n is None or n < 0 else min(n, most)

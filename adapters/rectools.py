@@ -7,7 +7,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from cccf_index.adapters._vectors import CodedVectors, distances, for_cosines, lifted, no_framework, unit
+from cccf_index.adapters._vectors import (
+    CodedVectors,
+    check_options,
+    checked_ids,
+    distances,
+    for_cosines,
+    lifted,
+    no_framework,
+    unit,
+)
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
@@ -74,11 +83,15 @@ class CCCFRanker:
         num_threads: int = 0,
         **params: Any,
     ) -> None:
-        if sparse.issparse(subjects_factors):
-            raise TypeError("`subjects_factors` must be an array: sparse ones are no embeddings. Use ImplicitRanker.")
+        for name, factors in (("subjects_factors", subjects_factors), ("objects_factors", objects_factors)):
+            if sparse.issparse(factors):
+                raise TypeError(f"`{name}` must be an array: a sparse matrix is no embedding. Use ImplicitRanker.")
+            if np.ndim(factors) != 2:
+                raise ValueError(f"`{name}` must be of shape (n, p), got {np.shape(factors)}.")
         self.distance = Distance(distance)
-        self.subjects_factors = np.asarray(subjects_factors, dtype=np.float32)
-        self.objects_factors = np.asarray(objects_factors, dtype=np.float32)
+        # copies: implicit trains its factors in place, and `fits` must notice
+        self.subjects_factors = np.array(subjects_factors, dtype=np.float32)
+        self.objects_factors = np.array(objects_factors, dtype=np.float32)
         sides = (self.subjects_factors, self.objects_factors)
         if self.distance == Distance.EUCLIDEAN:
             sides = lifted(*sides)
@@ -107,8 +120,12 @@ class CCCFRanker:
         sorted_object_whitelist : ndarray of int, optional
             What may be returned.
         """
-        rows = _check.rows(subject_ids, "subject_ids", len(self.subjects_factors))
-        allow = None if sorted_object_whitelist is None else np.asarray(sorted_object_whitelist, dtype=np.int64)
+        rows = checked_ids(subject_ids, "subject_ids", len(self.subjects_factors))
+        allow = None
+        if sorted_object_whitelist is not None:
+            allow = checked_ids(sorted_object_whitelist, "sorted_object_whitelist", len(self.objects_factors))
+        if filter_pairs_csr is not None:
+            _check.pairs(filter_pairs_csr, "filter_pairs_csr", len(rows))
         n = len(self.objects_factors) if allow is None else len(allow)
         count = n if k is None else min(_check.integer(k, "k", 1), n)
         if not len(rows) or not count:
@@ -149,6 +166,14 @@ class _Coded:
     def _recommend_i2i(self, target_ids: Any, dataset: Any, k: int, sorted_item_ids_to_recommend: Any) -> Triplet:
         ranker = self._ranker("i2i", self.i2i_dist, self._get_i2i_vectors(dataset))  # type: ignore[attr-defined]
         return ranker.rank(target_ids, k, None, sorted_item_ids_to_recommend)
+
+    def _get_config(self) -> Any:
+        raise NotImplementedError("A model with codes has no config: ask the one that it was made of.")
+
+    @classmethod
+    def from_config(cls, config: Any) -> Any:
+        """Refuse: codes are learned from a fitted model."""
+        raise NotImplementedError("A model with codes is made by `with_cccf` of a fitted one.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self).__mro__[2], vars(self))
@@ -200,8 +225,10 @@ def with_cccf(model: Any, dataset: Any = None, **options: Any) -> Any:
         raise TypeError(f"`model` must be a vector model of RecTools, got {type(model).__name__}.")
     if not model.is_fitted:
         raise NotFittedError(type(model).__name__)
+    check_options(**options)
     kind = type(model).__mro__[2] if isinstance(model, _Coded) else type(model)
-    coded = _restored(kind, {**vars(copy.copy(model)), "_rankers": {}, "_options": options})
+    state = copy.deepcopy({name: value for name, value in vars(model).items() if name != "_rankers"})
+    coded = _restored(kind, {**state, "_rankers": {}, "_options": options})
     if dataset is not None:
         coded._ranker("u2i", coded.u2i_dist, coded._get_u2i_vectors(dataset))
     return coded

@@ -1,5 +1,7 @@
 """CCCFANN in Cornac's own experiments, and against its exact models."""
 
+import copy
+
 import numpy as np
 import pytest
 from adapter_helpers import examples_run, readme_example_runs, shared
@@ -156,6 +158,28 @@ def test_a_saved_one_gives_the_same_answers(tmp_path):
     assert ann.save() is None
 
 
+def test_a_failed_build_leaves_the_last_index(tmp_path):
+    ann = CCCFANN(fitted(), num_threads=1)
+    ann.build_index()
+    before = ann.recommend("u3", 5)
+    ann.model, ann.n_bits = BPR(k=8, max_iter=2, seed=0).fit(TRAIN), -1
+    with pytest.raises(ValueError, match="n_bits"):
+        ann.build_index()
+    assert ann.recommend("u3", 5) == before
+    assert CCCFANN.load(ann.save(str(tmp_path))).recommend("u3", 5) == before
+
+
+def test_generators_copies_and_candidates_given_twice(exact):
+    assert exact.recommend_batch((u for u in ["u3"]), 4) == [exact.recommend("u3", 4)]
+    with pytest.raises(NotFittedError, match="build_index"):
+        copy.deepcopy(exact).recommend("u3", 4)
+    few = Dataset.from_uir(DATA[:50], seed=0)
+    assert len(exact.recommend("u299", 4, True, few)) == 4
+    ranked, scores = exact.rank(3, [8, 8, 5, 7], k=2)
+    assert sorted(ranked) == [5, 7, 8, 8]
+    assert len(scores) == 4
+
+
 def test_it_is_cloned_with_its_parameters():
     ann = CCCFANN(BPR(k=8, max_iter=5, seed=0), n_components=4, n_bits=8, k_factor=None, queries="real", seed=3)
     other = ann.clone({"n_bits": 16})
@@ -176,8 +200,16 @@ def test_bad_input_is_explained(exact):
         exact.recommend_batch(["u1"], 3, remove_seen=True)
     with pytest.raises(ValueError, match="nobody"):
         exact.recommend_batch(["nobody"], 3)
-    with pytest.raises(ValueError, match="vectors"):
-        exact.knn_query(np.zeros((2, 5)), 3)
+    for query in (np.zeros((2, 5)), np.zeros(12)):
+        with pytest.raises(ValueError, match="query"):
+            exact.knn_query(query, 3)
+    with pytest.raises(NotFittedError, match="fit"):
+        CCCFANN(MF()).build_index()
+    with pytest.raises(ValueError, match="number of items"):
+        exact.recommend_batch(["u1"], 10**6)
+    for items, error in (([1.5], TypeError), ([N_ITEMS], IndexError), ([-1], IndexError)):
+        with pytest.raises(error, match="item_indices"):
+            exact.rank(3, items)
     with pytest.raises(ValueError, match="`k`"):
         exact.knn_query(exact.user_vectors[:1], 0)
     with pytest.raises(TypeError, match="history"):

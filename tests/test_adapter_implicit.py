@@ -265,6 +265,29 @@ def test_bad_options_are_refused_before_anything_is_trained():
         trained(nprobe=20)
 
 
+def test_what_fails_leaves_the_last_index():
+    model = trained()
+    before = model.recommend(3, USER_ITEMS[3])
+    with pytest.raises(AttributeError):
+        model.fit(None, show_progress=False)
+    assert np.array_equal(model.recommend(3, USER_ITEMS[3])[0], before[0])
+    model.n_bits = -4
+    with pytest.raises(ValueError, match="n_bits"):
+        model.build()
+    assert np.array_equal(model.recommend(3, USER_ITEMS[3])[0], before[0])
+
+
+def test_a_model_that_has_grown_is_not_saved_with_its_old_index(tmp_path):
+    model = trained(n_bits=np.int64(16), k_factor=np.float32(2), seed=np.int64(3))
+    model.save(tmp_path / "model.cccf")
+    model.model.partial_fit_users([N_USERS], USER_ITEMS[[3]])
+    with pytest.raises(ValueError, match="build"):
+        model.save(tmp_path / "model.cccf")
+    assert CCCFModel.load(tmp_path / "model.cccf").model.user_factors.shape[0] == N_USERS
+    model.build(show_progress=False).save(tmp_path / "model.cccf")
+    assert CCCFModel.load(tmp_path / "model.cccf").recommend(N_USERS, USER_ITEMS[3])[0].shape == (10,)
+
+
 def test_batches_and_threads_do_not_change_the_answer():
     one, two = trained(num_threads=1), trained(num_threads=2)
     users = np.arange(N_USERS)

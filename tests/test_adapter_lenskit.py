@@ -133,6 +133,16 @@ def test_items_of_a_session_are_asked_with(ml_ds):
     assert np.array_equal(scorer(unrated, items).scores(), scorer(user, items).scores())
 
 
+@pytest.mark.parametrize("source", ["history_items", "session_items", "context_items"])
+def test_the_items_of_a_query_are_not_recommended(ml_ds, source):
+    pipeline = cccf_pipeline(**SMALL)
+    pipeline.train(ml_ds)
+    asked = ml_ds.user_row(int(ml_ds.users.ids()[9]))
+    found = recommend(pipeline, RecQuery(**{source: asked}))
+    assert len(found) == ml_ds.item_count - len(asked)
+    assert not set(asked.ids()) & set(found.ids())
+
+
 def test_ndcg_by_lenskits_own_analysis(ml_ds):
     split = sample_users(ml_ds, 100, SampleFrac(0.3, rng=0), rng=0)
     values = []

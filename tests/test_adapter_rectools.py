@@ -99,9 +99,16 @@ def test_subjects_that_have_seen_all_get_nothing():
 
 def test_bad_input_is_explained():
     ranker = CCCFRanker(Distance.DOT, USERS, ITEMS)
-    with pytest.raises(ValueError, match="exclude"):
+    with pytest.raises(ValueError, match="filter_pairs_csr"):
         ranker.rank(np.array([1, 2]), 3, SEEN[[1]])
-    with pytest.raises(ValueError, match="subject_ids"):
+    for whitelist, error in (([1.7], TypeError), (np.arange(9) < 3, TypeError), ([len(ITEMS)], IndexError)):
+        with pytest.raises(error, match="sorted_object_whitelist"):
+            ranker.rank(np.array([1]), 3, None, whitelist)
+    with pytest.raises(TypeError, match="bogus"):
+        with_cccf(PureSVDModel(factors=4).fit(DATASET), bogus=3)
+    with pytest.raises(NotImplementedError, match="config"):
+        with_cccf(PureSVDModel(factors=4).fit(DATASET)).get_config()
+    with pytest.raises(IndexError, match="subject_ids"):
         ranker.rank(np.array([len(USERS)]), 3)
     with pytest.raises(ValueError, match="`k`"):
         ranker.rank(np.array([1]), 0)
@@ -195,3 +202,18 @@ def test_models_with_codes_are_saved_and_learn_anew_when_their_vectors_change(tm
     assert model._rankers["u2i"] is not ranker
     twice = with_cccf(model, other)
     assert type(twice).__mro__[2] is ImplicitBPRWrapperModel
+
+
+def test_codes_are_learned_anew_after_training_in_place_and_the_model_is_left_alone():
+    als = AlternatingLeastSquares(factors=16, random_state=0, num_threads=1, iterations=1)
+    model = ImplicitALSWrapperModel(als).fit_partial(DATASET, epochs=1)
+    users = DATASET.user_id_map.external_ids[:50]
+    before = model.recommend(users, DATASET, 5, True)
+    coded = with_cccf(model, DATASET, k_factor=100)
+    coded.fit_partial(DATASET, epochs=5)
+    pd.testing.assert_frame_equal(before, model.recommend(users, DATASET, 5, True))
+    ours = coded.recommend(users, DATASET, 5, True)
+    exact = ImplicitALSWrapperModel(als)
+    exact.model, exact.is_fitted = coded.model, True
+    theirs = exact.recommend(users, DATASET, 5, True)
+    np.testing.assert_allclose(ours[Columns.Score], theirs[Columns.Score], rtol=1e-4, atol=1e-4)
