@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import subprocess
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_every_command_has_help_with_examples(command, tmp_path):
 
 def test_the_command_without_arguments_is_wrong_usage(tmp_path):
     assert "COMMAND" in cccf(cwd=tmp_path, code=2).stderr
-    assert "0.5" in cccf("--version", cwd=tmp_path).stdout
+    assert cccf("--version", cwd=tmp_path).stdout == f"cccf-index {version('cccf-index')}\n"
 
 
 def test_search_returns_what_the_model_recommends_by_the_names_of_the_data(folder):
