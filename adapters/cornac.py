@@ -201,8 +201,10 @@ class CCCFANN(BaseANN):
             raise ValueError(f"`batch_users` must have been trained, got {batch_users[int(rows.argmax())]!r}.")
         seen = None
         if remove_seen:
-            matrix = train_set.csr_matrix.copy()
-            matrix.resize(max(matrix.shape[0], len(vectors.subjects)), matrix.shape[1])  # users of no rows
+            matrix = train_set.csr_matrix
+            if matrix.shape[0] < len(vectors.subjects):  # users after the last row have seen nothing
+                matrix = matrix.copy()
+                matrix.resize(len(vectors.subjects), matrix.shape[1])
             seen = matrix[rows]
         found = vectors.search(self._count(k), rows=rows, exclude=seen)[1]
         return [[self.item_ids[item] for item in row[row >= 0]] for row in found]

@@ -209,7 +209,8 @@ def adapters() -> str:
         "rectools": (
             "[RecTools](#rectools)",
             "a `Ranker`; under any fitted vector model: `recommend`, `recommend_to_items`, filters, whitelists, biases",
-            "`tools.ann` stands beside the models: `recommend` does not use it, and nothing filters viewed items",
+            "`tools.ann` stands beside the models: `recommend` does not use it, and what is allowed is picked from "
+            "what was found, so that lists may be short",
         ),
         "cornac": (
             "[Cornac](#cornac)",
