@@ -12,8 +12,9 @@ from cccf_index.adapters._vectors import CodedVectors, check_options, checked_id
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index import CompositionalCodes, _check, _container, io
+from cccf_index import CompositionalCodes, _check, io
 from cccf_index._check import NotFittedError
+from cccf_index.storage import container
 
 try:
     import implicit.cpu.matrix_factorization_base
@@ -257,19 +258,19 @@ class CCCFModel(RecommenderBase):
             if vectors.codes is not None:
                 arrays += [(f"{task}.bits", vectors.codes.bits, 0), (f"{task}.weights", vectors.codes.weights, 0)]
         if isinstance(file, (str, os.PathLike)):
-            _container.write_file(file, KIND, meta, arrays)
+            container.write_file(file, KIND, meta, arrays)
         else:
-            _container.write(file, KIND, meta, arrays)
+            container.write(file, KIND, meta, arrays)
 
     @classmethod
     def load(cls, fileobj_or_path: str | os.PathLike[str] | BinaryIO) -> CCCFModel:
         """Read what `save` wrote; a damaged or foreign file is a ValueError."""
         if isinstance(fileobj_or_path, (str, os.PathLike)):
             source = os.fspath(fileobj_or_path)
-            meta, arrays = _container.read_file(source, KIND)
+            meta, arrays = container.read_file(source, KIND)
         else:
             source = str(getattr(fileobj_or_path, "name", "the file"))
-            meta, arrays = _container.read(np.frombuffer(fileobj_or_path.read(), dtype=np.uint8), KIND, source)
+            meta, arrays = container.read(np.frombuffer(fileobj_or_path.read(), dtype=np.uint8), KIND, source)
         try:
             kind = MODELS[meta["model"]]
             inner = getattr(importlib.import_module(meta["model"]), kind).load(BytesIO(arrays["model"].tobytes()))
@@ -281,8 +282,8 @@ class CCCFModel(RecommenderBase):
                 if model.queries == "coded":
                     codes = CompositionalCodes(arrays[f"{task}.bits"], arrays[f"{task}.weights"], index.n_bits)
                 model._known[task] = CodedVectors(index, *model._sides(task), *model._serving(task), codes)
-        except _container.BROKEN as error:
-            raise _container.damaged(source, error) from error
+        except container.BROKEN as error:
+            raise container.damaged(source, error) from error
         return model
 
 

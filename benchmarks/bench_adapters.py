@@ -34,9 +34,9 @@ from common import load, print_machine, save
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cccf_index.comparison import patient_seconds
 from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import catalogue_ndcg
-from cccf_index.race import patient_seconds
 
 K, FACTORS = 10, 128
 ALS = {"regularization": 0.1, "alpha": 10, "iterations": 15, "random_state": 0}

@@ -23,9 +23,9 @@ from common import load, print_machine, save
 from trials import DATASETS
 
 from cccf_index import CompositionalCodes, IndexCCCF
+from cccf_index.comparison import binary, patient_seconds
 from cccf_index.datasets import split_ratings
 from cccf_index.models import CCCF, DCF, MF
-from cccf_index.race import binary, patient_seconds
 
 K = 10
 RIDGES = {"ml-1m": 0.09, "yelp-dfm": 0.45, "amazon-dfm": 0.2}  # of MF, as bench_accuracy.py tunes them

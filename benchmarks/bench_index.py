@@ -18,7 +18,7 @@ import numpy as np
 from common import report
 
 import cccf_index as ci
-from cccf_index.race import best_seconds
+from cccf_index.comparison import best_seconds
 
 FIRST_CALL = """
 import sys, time

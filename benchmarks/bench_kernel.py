@@ -17,9 +17,9 @@ import numpy as np
 from common import report
 from numba import njit
 
-from cccf_index._lanes import BLOCK, reaching, table
-from cccf_index._tables import HANDLE
-from cccf_index.race import best_seconds
+from cccf_index.comparison import best_seconds
+from cccf_index.kernels.block import BLOCK, reaching, table
+from cccf_index.kernels.layout import HANDLE
 
 COMPONENTS = 8
 ROWS = 8192

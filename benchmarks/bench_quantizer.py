@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF
-from cccf_index._coding import balanced_maps, moment
 from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import catalogue_ndcg, recall
+from cccf_index.learning.rows import balanced_maps, moment
 from cccf_index.models import MF
 from cccf_index.quantizer import CompositionalQuantizer
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from peers import GRAPHS, NAMES, PEERS
 
 from cccf_index import IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
+from cccf_index.comparison import GRAPH_LIMIT, Method, binary, of_cccf, patient_seconds, recall_by_scores, timed, unseen
 from cccf_index.evaluation import catalogue_ndcg
-from cccf_index.race import GRAPH_LIMIT, Method, binary, of_cccf, patient_seconds, recall_by_scores, timed, unseen
 
 K = 10
 QUERIES, FEWER = 2048, 1024  # the second of large catalogues; in smaller batches faiss does not use BLAS there

@@ -1,6 +1,6 @@
 """What users would take instead, besides what faiss has: each peer built over the same factors, asked in the same way.
 
-See `cccf_index.race`. Packages that are not installed are named and left out.
+See `cccf_index.comparison`. Packages that are not installed are named and left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cccf_index.race import EFFORTS, GRAPH, Found, Method, Vectors, flat, hnsw, ivf, pq
+from cccf_index.comparison import EFFORTS, GRAPH, Found, Method, Vectors, flat, hnsw, ivf, pq
 
 
 def gemm(items: Vectors, queries: Vectors) -> Iterator[Method]:

@@ -13,9 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
-from cccf_index._filters import listed_ids, members
-from cccf_index._learning import MAX_DIMENSION
-from cccf_index._store import State
 from cccf_index.codes import (
     MAX_BIAS,
     MAX_BITS,
@@ -26,8 +23,11 @@ from cccf_index.codes import (
     round_weights,
     word_layout,
 )
+from cccf_index.learning.alternation import MAX_DIMENSION
 from cccf_index.quantizer import CompositionalQuantizer
-from cccf_index.segment import Rows
+from cccf_index.storage.segment import Rows
+from cccf_index.storage.selectors import listed_ids, members
+from cccf_index.storage.state import State
 
 Items = TypeVar("Items", bound="CodedItems")
 

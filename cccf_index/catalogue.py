@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from cccf_index import _container, io
+from cccf_index import io
 from cccf_index.codes import CompositionalCodes
-from cccf_index.datasets import Ratings, places, rows_of
+from cccf_index.datasets.ratings import Ratings, places, rows_of
 from cccf_index.index import IndexCCCF
+from cccf_index.storage import container
 
 PREFIX = "catalogue."  # before the names of its arrays
 Named = Iterator[tuple[str, NDArray[Any], int]]
@@ -148,7 +149,7 @@ class Catalogue:
         for name, ids in names.items():
             own |= {f"{name}.{part}": array for part, array in _packed(ids).items()}
         extra: Named = ((PREFIX + name, np.ascontiguousarray(array), 0) for name, array in own.items())
-        _container.write_file(path, io.KIND, meta, chain(arrays, extra))
+        container.write_file(path, io.KIND, meta, chain(arrays, extra))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Catalogue:
@@ -156,7 +157,7 @@ class Catalogue:
         source = os.fspath(path)
         if os.path.isdir(source):
             raise ValueError(f"{source} is a folder, not an index. Of a model make one by `cccf build {source}`.")
-        meta, arrays = _container.read_file(path, io.KIND, mmap)
+        meta, arrays = container.read_file(path, io.KIND, mmap)
         index = io._restored(meta, arrays, source, verify=True)
         if "catalogue" not in meta:
             none = np.empty(0, dtype=np.int64)
@@ -172,8 +173,8 @@ class Catalogue:
             if items is not None and index.ntotal and not 0 <= index.ids[0] <= index.ids[-1] < len(items):
                 raise ValueError("its names do not fit its items")
             return cls(index, items, users, queries, float.fromhex(about["slope"]), own["intercepts"])
-        except _container.BROKEN as error:
-            raise _container.damaged(source, error) from error
+        except container.BROKEN as error:
+            raise container.damaged(source, error) from error
 
 
 def _codes(bits: NDArray[Any], weights: NDArray[Any], n_bits: int, mmap: bool) -> CompositionalCodes:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cccf_index import _check, _container
+from cccf_index import _check
+from cccf_index.storage import container
 
 MAX_COMPONENTS = 64  # a set of components is one 64-bit mask
 MAX_BITS = 512
@@ -243,16 +244,16 @@ class CompositionalCodes:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file, checksummed and atomically."""
         arrays = [("bits", self.bits, 0), ("weights", self.weights, 0)]
-        _container.write_file(path, KIND, {"n_bits": self.n_bits}, arrays)
+        container.write_file(path, KIND, {"n_bits": self.n_bits}, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CompositionalCodes:
         """Read what `save` wrote; a damaged or foreign file is a ValueError."""
-        meta, arrays = _container.read_file(path, KIND)
+        meta, arrays = container.read_file(path, KIND)
         try:
             return cls(arrays["bits"], arrays["weights"], meta["n_bits"])
-        except _container.BROKEN as error:
-            raise _container.damaged(os.fspath(path), error) from error
+        except container.BROKEN as error:
+            raise container.damaged(os.fspath(path), error) from error
 
     def __len__(self) -> int:
         return len(self.bits)

@@ -11,13 +11,14 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cccf_index import _check, _scan
+from cccf_index import _check
 from cccf_index._items import CodedItems
-from cccf_index._parameters import Options, SearchParametersCCCF
-from cccf_index._store import State
-from cccf_index._tuning import tuned
 from cccf_index.codes import CompositionalCodes, no_words, split
 from cccf_index.quantizer import CompositionalQuantizer
+from cccf_index.search import scan
+from cccf_index.search.parameters import Options, SearchParametersCCCF
+from cccf_index.search.tuning import tuned
+from cccf_index.storage.state import State
 
 
 class IndexCCCF(CodedItems):
@@ -198,7 +199,7 @@ class IndexCCCF(CodedItems):
         for rows, queries in batches:
             mixed = len(rows) < nq
             out = (distances[rows], labels[rows]) if mixed else (distances, labels)
-            _scan.top_k(options.parts, queries, options.excluded(rows), options.effort, options.n_threads, *out)
+            scan.top_k(options.parts, queries, options.excluded(rows), options.effort, options.n_threads, *out)
             if mixed:
                 distances[rows], labels[rows] = out
         if shift is not None:
@@ -283,7 +284,7 @@ class IndexCCCF(CodedItems):
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
             least = np.full(len(rows), threshold) if shift is None else _below(threshold, shift)
-            found = _scan.in_range(options.parts, queries, least, options.excluded(rows), options.n_threads)
+            found = scan.in_range(options.parts, queries, least, options.excluded(rows), options.n_threads)
             for row, result in zip(rows, found, strict=True):
                 distances[row], labels[row] = result if shift is None else _shifted(*result, shift[row], threshold)
         lims = np.zeros(nq + 1, dtype=np.uint64)
@@ -315,7 +316,7 @@ class IndexCCCF(CodedItems):
 
     def _batches(
         self, state: State, x: ArrayLike | CompositionalCodes, params: Any
-    ) -> tuple[list[tuple[NDArray[np.int64], _scan.Queries]], int, NDArray[np.float32] | None]:
+    ) -> tuple[list[tuple[NDArray[np.int64], scan.Queries]], int, NDArray[np.float32] | None]:
         """Return the queries by kind, codes or real vectors, each with their rows in `x`; and how many in all.
 
         With a quantizer also what must be added to the scores of each query.
@@ -337,9 +338,9 @@ class IndexCCCF(CodedItems):
 
     def _vector_batches(
         self, state: State, vectors: NDArray[np.float32]
-    ) -> list[tuple[NDArray[np.int64], _scan.Queries]]:
+    ) -> list[tuple[NDArray[np.int64], scan.Queries]]:
         """Tell expanded codes from real vectors."""
-        batches: list[tuple[NDArray[np.int64], _scan.Queries]] = []
+        batches: list[tuple[NDArray[np.int64], scan.Queries]] = []
         weights, coded = split(vectors, self.n_components)
         is_code = coded.all(axis=1)
         rows = np.flatnonzero(is_code)
@@ -351,15 +352,15 @@ class IndexCCCF(CodedItems):
             batches.append((rows, self._real(state, vectors[rows])))
         return batches
 
-    def _real(self, state: State, vectors: NDArray[np.float32]) -> _scan.VectorQueries:
+    def _real(self, state: State, vectors: NDArray[np.float32]) -> scan.VectorQueries:
         words = no_words(self.n_components, self.n_bits)
-        return _scan.VectorQueries(vectors, np.full(len(vectors), state.divisor), self.n_bits, words)
+        return scan.VectorQueries(vectors, np.full(len(vectors), state.divisor), self.n_bits, words)
 
-    def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> _scan.CodedQueries:
+    def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> scan.CodedQueries:
         if self.scale is None:
-            return _scan.CodedQueries.floating(codes)
+            return scan.CodedQueries.floating(codes)
         scale = None if self.scale == "auto" else int(self.scale)
-        return _scan.CodedQueries.integer(codes, scale, state.divisor, state.has_bias, rows)
+        return scan.CodedQueries.integer(codes, scale, state.divisor, state.has_bias, rows)
 
 
 def _below(threshold: np.float32, shift: NDArray[np.float32]) -> NDArray[np.float32]:

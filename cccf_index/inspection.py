@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index._lanes import BLOCK
-from cccf_index._store import Part
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
+from cccf_index.kernels.block import BLOCK
+from cccf_index.storage.state import Part
 
 QUERIES = 200  # that bounds are tried with
 

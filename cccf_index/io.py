@@ -11,13 +11,14 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _check, _container
-from cccf_index._lanes import BLOCK
-from cccf_index._store import Part, State
+from cccf_index import _check
 from cccf_index.codes import code_size
 from cccf_index.index import IndexCCCF
+from cccf_index.kernels.block import BLOCK
 from cccf_index.quantizer import CompositionalQuantizer
-from cccf_index.segment import Segment, needs_no_coarse
+from cccf_index.storage import container
+from cccf_index.storage.segment import Segment, needs_no_coarse
+from cccf_index.storage.state import Part, State
 
 KIND = "index"
 QUANTIZER = "quantizer."  # before the names of its arrays
@@ -50,7 +51,7 @@ def write_index(index: IndexCCCF, path: str | os.PathLike[str]) -> None:
     or an interrupt leaves an older index as it was.
     """
     meta, arrays = _contents(index)
-    _container.write_file(path, KIND, meta, arrays)
+    container.write_file(path, KIND, meta, arrays)
 
 
 def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = True) -> IndexCCCF:
@@ -66,14 +67,14 @@ def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = 
         Check the checksum of every array, which reads the whole file once. Without it a mapped file opens at
         once, whatever its size, but it must be one that you trust: damage goes unnoticed.
     """
-    meta, arrays = _container.read_file(path, KIND, mmap, verify)
+    meta, arrays = container.read_file(path, KIND, mmap, verify)
     return _restored(meta, arrays, os.fspath(path), verify)
 
 
 def serialize_index(index: IndexCCCF) -> NDArray[np.uint8]:
     """Return an index as a uint8 array, the bytes of its file."""
     meta, arrays = _contents(index)
-    return _container.write_bytes(KIND, meta, arrays)
+    return container.write_bytes(KIND, meta, arrays)
 
 
 def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
@@ -84,11 +85,11 @@ def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
     aligned: NDArray[np.uint8] = np.empty(buffer.size + 64, dtype=np.uint8)
     aligned = aligned[-aligned.ctypes.data % 64 :][: buffer.size]
     aligned[:] = buffer  # a copy of our own: the caller may change theirs
-    meta, arrays = _container.read(aligned, KIND, "data")
+    meta, arrays = container.read(aligned, KIND, "data")
     return _restored(meta, arrays, "data", verify=True)
 
 
-def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, NDArray[Any], int]]]:
+def _contents(index: IndexCCCF) -> tuple[container.Meta, Iterator[tuple[str, NDArray[Any], int]]]:
     if not isinstance(index, IndexCCCF):
         advice = "Use faiss.write_index." if isinstance(index, faiss.Index) else "The index comes first."
         raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. {advice}")
@@ -118,7 +119,7 @@ def _contents(index: IndexCCCF) -> tuple[_container.Meta, Iterator[tuple[str, ND
     return meta, arrays()
 
 
-def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
+def _restored(meta: container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
     """Build the index; what does not fit together is a ValueError, though its checksums be right."""
     if meta.get("layout") != LAYOUT:
         raise ValueError(f"{source} was written by another version of cccf-index. Build the index anew from its codes.")
@@ -144,12 +145,12 @@ def _restored(meta: _container.Meta, arrays: dict[str, NDArray[Any]], source: st
         index._state = State(
             tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale, quantizer=index._state.quantizer
         )
-    except _container.BROKEN as error:
-        raise _container.damaged(source, error) from error
+    except container.BROKEN as error:
+        raise container.damaged(source, error) from error
     return index
 
 
-def _restored_part(index: IndexCCCF, entry: _container.Meta, own: dict[str, NDArray[Any]], next_id: int | None) -> Part:
+def _restored_part(index: IndexCCCF, entry: container.Meta, own: dict[str, NDArray[Any]], next_id: int | None) -> Part:
     """Build a part; with `next_id`, which its ids must be below, look at every row of its tables."""
     shards = tuple(_restored_shard(own[f"{k}.faiss"]) for k in range(index.n_components))
     tables = {name: own[name] for name in TABLES}

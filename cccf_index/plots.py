@@ -55,7 +55,7 @@ def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -
 
 
 def plot_race(results: Mapping[str, Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw queries a second against recall, a curve for each family of methods of `cccf_index.race`."""
+    """Draw queries a second against recall, a curve for each family of methods of `cccf_index.comparison`."""
     figure = _figure(8, 5.5)
     axes = figure.add_subplot()
     families: dict[str, list[tuple[float, float]]] = {}

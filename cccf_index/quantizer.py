@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cccf_index import _check, _container
+from cccf_index import _check
 from cccf_index._check import NotFittedError
-from cccf_index._coding import Coded, Frame, mapped, times_columns
-from cccf_index._history import Iteration
-from cccf_index._learning import CHUNK, MAX_DIMENSION, Learned, Plan, Probes, Sides, learned, sample
 from cccf_index.codes import CompositionalCodes
+from cccf_index.learning.alternation import CHUNK, MAX_DIMENSION, Learned, Plan, Probes, Sides, learned, sample
+from cccf_index.learning.history import Iteration
+from cccf_index.learning.rows import Coded, Frame, mapped, times_columns
+from cccf_index.storage import container
 
 KIND = "quantizer"
 
@@ -235,16 +236,16 @@ class CompositionalQuantizer:
         """Write to a file, checksummed and atomically, all but the codes of `fit`."""
         self._check_fitted()
         arrays = ((name, array, 0) for name, array in self._arrays().items())
-        _container.write_file(path, KIND, self._meta(), arrays)
+        container.write_file(path, KIND, self._meta(), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CompositionalQuantizer:
         """Read what `save` wrote: it encodes as the saved one did. A damaged or foreign file is a ValueError."""
-        meta, arrays = _container.read_file(path, KIND)
+        meta, arrays = container.read_file(path, KIND)
         try:
             return cls._restored(meta, arrays)
-        except _container.BROKEN as error:
-            raise _container.damaged(os.fspath(path), error) from error
+        except container.BROKEN as error:
+            raise container.damaged(os.fspath(path), error) from error
 
     def without_codes(self) -> CompositionalQuantizer:
         """Return a copy without ``item_codes_`` and ``user_codes_``: what encodes is a small part of them."""

@@ -9,11 +9,11 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
-from cccf_index._heaps import OPTIONS, entry, finish, kernel, new_heaps, replace_worst
-from cccf_index._lanes import half
-from cccf_index._parameters import SearchParametersCCCF
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
+from cccf_index.kernels.block import half
+from cccf_index.kernels.heaps import OPTIONS, entry, finish, kernel, new_heaps, replace_worst
+from cccf_index.search.parameters import SearchParametersCCCF
 
 BELOW_ALL = np.float32(-np.inf)
 any_order = njit(fastmath={"reassoc", "contract"}, **OPTIONS)  # of a sum: the same for every item

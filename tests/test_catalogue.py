@@ -5,7 +5,7 @@ from scipy import sparse
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
-from cccf_index.datasets import Ratings, places
+from cccf_index.datasets.ratings import Ratings, places
 
 NAMES = np.array([f"Ärger {i} 🎵" for i in range(MATRIX.shape[0])]), np.arange(MATRIX.shape[1]) * 3 - 50
 

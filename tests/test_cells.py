@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, clone_index
-from cccf_index._cells import MIN_CLUSTERED, arrange
-from cccf_index._lanes import BLOCK
 from cccf_index.codes import expand
+from cccf_index.kernels.block import BLOCK
+from cccf_index.storage.cells import MIN_CLUSTERED, arrange
 
 ALL = SearchParametersCCCF(prune=False)
 

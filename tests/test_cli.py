@@ -15,7 +15,8 @@ from cli_helpers import SCRIPT, SMALL, assert_one_line, cccf, listed
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._files import ModelFolder, aligned, default_threshold, split_of
-from cccf_index.datasets import places, read_ratings, synthetic_ratings
+from cccf_index.datasets import read_ratings, synthetic_ratings
+from cccf_index.datasets.ratings import places
 from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import load
 

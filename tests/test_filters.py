@@ -11,7 +11,7 @@ from helpers import Model, assert_same, filled_index, random_codes
 from scipy import sparse
 
 from cccf_index import IndexCCCF, SearchParametersCCCF
-from cccf_index._filters import members, restrict
+from cccf_index.storage.selectors import members, restrict
 
 N = 500
 CODES = random_codes(np.random.default_rng(0), N, density=0.5, distinct=100)

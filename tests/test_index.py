@@ -10,13 +10,8 @@ import pytest
 from helpers import LOWEST, Model, assert_same, filled_index, random_codes
 from scipy import sparse
 
-from cccf_index import (
-    IndexCCCF,
-    SearchParametersCCCF,
-    _scan,
-    _threads,
-    index_factory,
-)
+from cccf_index import IndexCCCF, SearchParametersCCCF, _threads, index_factory
+from cccf_index.search import scan
 
 
 def test_bias_takes_part_in_the_score_at_the_scale_of_the_index():
@@ -131,8 +126,8 @@ def test_search_and_reconstruct_sees_one_state(monkeypatch):
         top_k(*arguments)
         index.reset()
 
-    top_k = _scan.top_k
-    monkeypatch.setattr(_scan, "top_k", removing)
+    top_k = scan.top_k
+    monkeypatch.setattr(scan, "top_k", removing)
     _, I, R = index.search_and_reconstruct(np.ones((1, 32)), 5)
     assert sorted(I[0]) == list(range(5))
     assert not np.isnan(R).any()

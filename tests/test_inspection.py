@@ -4,9 +4,9 @@ from helpers import filled_index, random_codes
 from scipy import sparse
 
 from cccf_index import CompositionalCodes, IndexCCCF
+from cccf_index.comparison import EFFORTS, binary, cccf, flat, hnsw, ivf, pq, recall_by_scores, timed, unseen
 from cccf_index.inspection import inspected
 from cccf_index.plots import plot_demo, plot_inspection, plot_race
-from cccf_index.race import EFFORTS, binary, cccf, flat, hnsw, ivf, pq, recall_by_scores, timed, unseen
 
 
 def test_groups_sparsity_and_bytes_are_those_of_the_items():

@@ -22,13 +22,13 @@ from cccf_index import (
     CompositionalCodes,
     IndexCCCF,
     SearchParametersCCCF,
-    _container,
     deserialize_index,
     read_index,
     serialize_index,
     write_index,
 )
 from cccf_index.io import SHARD_HEADER
+from cccf_index.storage import container
 
 CODES = random_codes(np.random.default_rng(0), 600, density=0.5)
 
@@ -84,7 +84,7 @@ def test_shards_in_a_file_are_faiss_binary_indexes_on_aligned_memory(tmp_path):
     index = filled_index(CODES)
     path = tmp_path / "items.cccf"
     write_index(index, path)
-    _, arrays = _container.read_file(path, "index")
+    _, arrays = container.read_file(path, "index")
     shard = faiss.deserialize_index_binary(arrays["0.2.faiss"])
     original = index._snapshot().parts[0].segment.shards[2]
     np.testing.assert_array_equal(faiss.serialize_index_binary(shard), faiss.serialize_index_binary(original))
@@ -217,10 +217,10 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_a_value_error(change):
 
 
 def test_a_file_of_another_layout_is_refused():
-    meta, arrays = _container.read(serialize_index(sample_index()), "index", "data")
+    meta, arrays = container.read(serialize_index(sample_index()), "index", "data")
     del meta["layout"]
     leads = {name: SHARD_HEADER if name.endswith(".faiss") else 0 for name in arrays}
-    data = _container.write_bytes("index", meta, [(name, array, leads[name]) for name, array in arrays.items()])
+    data = container.write_bytes("index", meta, [(name, array, leads[name]) for name, array in arrays.items()])
     with pytest.raises(ValueError, match="another version of cccf-index"):
         deserialize_index(data)
 
@@ -268,16 +268,16 @@ def test_items_without_any_weight_come_back():
 )
 def test_tables_that_would_lead_a_kernel_astray_are_a_value_error(name, change):
     """Files whose checksums are right, as a faulty or malicious writer would make them."""
-    meta, arrays = _container.read(serialize_index(sample_index()), "index", "data")
+    meta, arrays = container.read(serialize_index(sample_index()), "index", "data")
     arrays[name] = change(arrays[name])
     leads = {name: SHARD_HEADER if name.endswith(".faiss") else 0 for name in arrays}
-    data = _container.write_bytes("index", meta, [(name, array, leads[name]) for name, array in arrays.items()])
+    data = container.write_bytes("index", meta, [(name, array, leads[name]) for name, array in arrays.items()])
     with pytest.raises(ValueError, match="damaged"):
         deserialize_index(data)
 
 
 def test_codes_without_their_arrays_are_a_value_error(tmp_path):
-    _container.write_file(tmp_path / "codes", "codes", {"n_bits": 8}, [("bits", CODES.bits, 0)])
+    container.write_file(tmp_path / "codes", "codes", {"n_bits": 8}, [("bits", CODES.bits, 0)])
     with pytest.raises(ValueError, match="damaged"):
         CompositionalCodes.load(tmp_path / "codes")
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from cccf_index.datasets import split_ratings, synthetic_ratings
 from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import CCCF, DCF, MF
-from cccf_index.models._teacher import GRID, chosen, item_bias, user_means
+from cccf_index.models._teacher_tuning import GRID, chosen, item_bias, user_means
 
 LARGE = synthetic_ratings(1200, 500, n_groups=6, ratings_per_user=60, seed=2).user_items
 TRAIN, TEST = split_ratings(LARGE)

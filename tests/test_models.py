@@ -170,11 +170,11 @@ def test_a_foreign_or_damaged_file_is_refused(model, tmp_path):
 
 @pytest.mark.parametrize("part", ["factors", "codes", "range", "users", "class", "params", "history"])
 def test_a_file_whose_parts_do_not_fit_is_refused(model, part, tmp_path):
-    from cccf_index import _container
+    from cccf_index.storage import container
 
     path = tmp_path / "model.cccf"
     model.save(path)
-    meta, arrays = _container.read_file(path, "model")
+    meta, arrays = container.read_file(path, "model")
     arrays = dict(arrays)
     if part == "factors":
         name = next(name for name in arrays if name.endswith(("factors_", "bits")))
@@ -191,7 +191,7 @@ def test_a_file_whose_parts_do_not_fit_is_refused(model, part, tmp_path):
         meta["params"]["colour"] = 3
     else:
         del meta["numbers"]["history_"]
-    _container.write_file(path, "model", meta, [(name, array, 0) for name, array in arrays.items()])
+    container.write_file(path, "model", meta, [(name, array, 0) for name, array in arrays.items()])
     with pytest.raises(ValueError, match="damaged"):
         type(model).load(path)
 

@@ -1,4 +1,4 @@
-"""The package as a whole: what it installs, who imports whom, and that every example runs."""
+"""The package as a whole: what it installs, and that every example runs."""
 
 import ast
 import doctest
@@ -16,37 +16,8 @@ import cccf_index.models
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "cccf_index"
-MODULES = sorted(
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-    for path in PACKAGE.rglob("*.py")
-    if path.stem != "__init__"
-)
+MODULES = sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py"))
 
-# A module may import those in the layers below its own; within a layer, those named before it.
-LAYERS = [
-    ["_check", "_container", "_history", "_threads", "_tables", "_lanes", "_heaps", "_sketches", "kernels", "_updates"],
-    ["codes"],
-    ["reference", "_cells", "segment"],
-    ["_coding", "_learning", "quantizer"],
-    ["_store"],
-    ["_filters", "_scan", "_parameters", "_tuning"],
-    ["_items"],
-    ["index"],
-    ["refine", "io", "_readers", "datasets", "evaluation"],
-    ["models._features", "models._rows", "models._surrogate"],
-    ["models._training"],
-    ["models._files"],
-    ["models.base"],
-    ["models._coded", "models._kernel_weights"],
-    ["models.mf", "models.bccf", "models.dcf", "models.dcmf"],
-    ["models._teacher", "models._learned"],
-    ["models.cccf"],
-    ["catalogue", "inspection", "race", "plots"],
-    ["cli._console", "cli._files", "cli._outputs", "cli._serving"],
-    ["cli.train", "cli.build", "cli.search", "cli.recommend", "cli.evaluate", "cli.inspect", "cli.bench", "cli.demo"],
-    ["__main__"],
-]
-RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
 ADAPTERS = {
     "_vectors": (),
     "implicit": ("implicit",),
@@ -56,41 +27,6 @@ ADAPTERS = {
     "faiss": ("faiss",),
     "matlab": (),
 }
-LEAVES = {
-    "_lanes": {"llvmlite", "numba"},
-    **{name: {"typing", "numpy", "numba"} for name in ("_heaps", "_sketches", "kernels", "_updates")},
-}
-
-
-def imports(module):
-    """The modules of this package, and the other packages, that a module imports."""
-    own, other = set(), set()
-    for node in ast.walk(ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text())):
-        if isinstance(node, ast.Import):
-            other |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            if node.module in ("cccf_index", "cccf_index.models", "cccf_index.cli"):
-                own |= {f"{node.module}.{alias.name}".removeprefix("cccf_index.") for alias in node.names}
-            elif node.module.startswith("cccf_index."):
-                own.add(node.module.removeprefix("cccf_index."))
-            else:
-                other.add(node.module.split(".")[0])
-    return own, other
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down_the_house_plan(module):
-    own, other = imports(module)
-    assert module in RANK, "a new module needs a place in LAYERS"
-    if module.split(".")[0] in ("cli", "__main__"):  # which may import the public face
-        own -= {*cccf_index.__all__, *(f"models.{name}" for name in cccf_index.models.__all__), "cli.main"}
-    assert all(RANK[name] < RANK[module] for name in own)
-    assert other <= LEAVES.get(module, other)
-
-
-def test_nothing_imports_the_adapters():
-    """They come last, and whoever needs none of them needs none of their frameworks."""
-    assert not [module for module in MODULES if any(name.startswith("adapters") for name in imports(module)[0])]
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
@@ -124,7 +60,7 @@ def test_the_index_does_without_models():
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
 
 
-@pytest.mark.parametrize("module", [*MODULES, "__init__", "models.__init__", "cli.__init__"])
+@pytest.mark.parametrize("module", MODULES)
 def test_docstring_examples_run(module):
     name = f"cccf_index.{module}".removesuffix(".__init__")
     assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cccf_index import CompositionalCodes, IndexCCCF
-from cccf_index._store import FANOUT, MAX_BATCHES
-from cccf_index.segment import MIN_GROUP, Rows, Segment, assign_groups, component_sets
+from cccf_index.storage.segment import MIN_GROUP, Rows, Segment, assign_groups, component_sets
+from cccf_index.storage.state import FANOUT, MAX_BATCHES
 
 RNG = np.random.default_rng(0)
 

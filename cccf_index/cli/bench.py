@@ -16,8 +16,7 @@ from cccf_index.cli._console import Console, table
 from cccf_index.cli._files import positive, vectors_of
 from cccf_index.cli._outputs import check_file, new_file
 from cccf_index.codes import CompositionalCodes
-from cccf_index.plots import check_plot, plot_race
-from cccf_index.race import (
+from cccf_index.comparison import (
     GRAPH_LIMIT,
     Method,
     Vectors,
@@ -30,6 +29,7 @@ from cccf_index.race import (
     threads_key,
     timed,
 )
+from cccf_index.plots import check_plot, plot_race
 
 NAME, HELP = "bench", "race our index against those of faiss on your own data"
 EXAMPLES = """  cccf bench items.cccf

@@ -19,11 +19,11 @@ from cccf_index.cli._console import Console, table
 from cccf_index.cli._files import ModelFolder, add_ratings_arguments, default_threshold, ratings_of
 from cccf_index.cli._outputs import check_folder, new_folder
 from cccf_index.cli.recommend import CSV, columns_of
+from cccf_index.comparison import Method, binary, of_cccf, of_faiss, patient_seconds, unseen
 from cccf_index.datasets import Ratings, k_core, split_ratings, synthetic_ratings
 from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg
 from cccf_index.models import CCCF, DCF, MF
 from cccf_index.plots import plot_demo
-from cccf_index.race import Method, binary, of_cccf, of_faiss, patient_seconds, unseen
 
 NAME, HELP = "demo", "the whole way from ratings to recommendations, against dot products"
 EXAMPLES = """  cccf demo

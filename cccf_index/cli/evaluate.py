@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
 from cccf_index.cli._files import ModelFolder, add_ratings_arguments, aligned, default_threshold, ratings_of, split_of
-from cccf_index.datasets import places
+from cccf_index.datasets.ratings import places
 from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg, recall
 
 NAME, HELP = "evaluate", "tell how well a model or an index ranks held-out ratings"

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import MODEL, ModelFolder, add_ratings_arguments, flag, ratings_of
 from cccf_index.cli._outputs import check_folder, new_folder
-from cccf_index.datasets import Ratings, k_core, places, read_ratings, split_ratings
+from cccf_index.datasets import Ratings, k_core, read_ratings, split_ratings
+from cccf_index.datasets.ratings import places
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 
 NAME, HELP = "train", "learn codes, or factors, from ratings"

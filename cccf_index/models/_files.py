@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _container
-from cccf_index._history import Iteration
 from cccf_index.codes import CompositionalCodes
+from cccf_index.learning.history import Iteration
 from cccf_index.quantizer import CompositionalQuantizer
+from cccf_index.storage import container
 
 KIND = "model"
 MODELS: dict[str, type[Any]] = {}  # every class of models by its name
@@ -22,17 +22,17 @@ def write(path: str | os.PathLike[str], model: Any) -> None:
     """Write the parameters and all fitted attributes of a model."""
     arrays: dict[str, NDArray[Any]] = {}
     meta = _described(model, "", arrays)
-    _container.write_file(path, KIND, meta, ((name, array, 0) for name, array in arrays.items()))
+    container.write_file(path, KIND, meta, ((name, array, 0) for name, array in arrays.items()))
 
 
 def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
     """Read a model of class `kind`, or of any class below it."""
-    meta, arrays = _container.read_file(path, KIND)
+    meta, arrays = container.read_file(path, KIND)
     source = os.fspath(path)
     try:
         model = _restored(meta, "", arrays)
-    except _container.BROKEN as error:
-        raise _container.damaged(source, error) from error
+    except container.BROKEN as error:
+        raise container.damaged(source, error) from error
     if not isinstance(model, kind):
         name = type(model).__name__
         raise ValueError(f"{source} holds a model {name}, not {kind.__name__}. Read it by {name}.load.")

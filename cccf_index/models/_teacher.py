@@ -1,87 +1,127 @@
-"""The teacher of learned codes: an MF tuned on a part of the ratings, and an item bias beside it.
-
-What codes learn from are vectors (u, 1) of users and (v, bias) of items: the bias is one more direction of the scores,
-and survives into the codes as any other does.
-"""
+"""Codes with learned weights: a teacher's vectors, and what a quantizer makes of them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index.datasets import split_ratings
-from cccf_index.evaluation import rated_ndcg
+from cccf_index.learning.alternation import MAX_DIMENSION
+from cccf_index.models._teacher_tuning import Choice, chosen, item_bias, user_means
 from cccf_index.models.mf import MF
 
-GRID = (0.02, 0.03, 0.05, 0.07, 0.09, 0.12, 0.16, 0.2, 0.3, 0.45, 0.7)
-FIRST = 4  # where the search in the grid begins
-SHARES = (0.0, 0.5, 1.0, 2.0)  # of the item bias
-UNOBSERVED = 0.1
-TOLERANCE = 0.0005  # of NDCG, in favour of pairs without ratings: they help the ranking of the whole catalogue
-HELD_OUT = 0.1
-TRIAL_FACTORS = 32
-TRIAL_ITERATIONS = 6
-USER_DAMPING, ITEM_DAMPING = 5.0, 3.0  # ratings that a row is taken to have besides its own
+FACTORS, TEACHERS = 64, 3  # an average of three ranks better than one of as many factors together
+IMPLICIT_FACTORS = 128
+MAX_FACTORS = (MAX_DIMENSION - 1) // TEACHERS
+IMPLICIT_ALPHA, IMPLICIT_RIDGE, IMPLICIT_ITERATIONS = 10.0, 0.1, 15
 
 
-class Choice(NamedTuple):
-    """What a teacher is trained with."""
+class Teacher(NamedTuple):
+    """Factors, and how much better than others each item is, in units of the scores."""
 
-    regularization: float
-    unobserved: float
+    latents: MF
+    item_bias: NDArray[np.float32]  # (n_items,)
     bias_share: float
+    user_means: NDArray[np.float64]  # (n_users,), from which the bias of a new item follows
+
+    def of_users(self, factors: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the vectors of users, (n, p + 1)."""
+        return np.hstack([factors, np.ones((len(factors), 1))]).astype(np.float32)
+
+    def of_items(self, factors: NDArray[Any], bias: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the vectors of items, (n, p + 1)."""
+        return np.hstack([factors, bias[:, None]]).astype(np.float32)
+
+    def encoded(self, matrix: sparse.csr_array, side: str) -> NDArray[np.float32]:
+        """Return the vectors of users or items that the teacher never saw, by their ratings."""
+        factors = self.latents._encode(matrix, side)
+        if side == "user":
+            return self.of_users(factors)
+        return self.of_items(factors, np.float32(self.bias_share) * item_bias(matrix, self.user_means))
 
 
-def item_bias(item_users: sparse.csr_array, user_means: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return how much better than their users' means items are rated, (n_items,), damped where ratings are few."""
-    counts = np.diff(item_users.indptr)
-    rows = np.repeat(np.arange(len(counts)), counts)
-    sums = np.bincount(rows, item_users.data - user_means[item_users.indices], minlength=len(counts))
-    return (sums / (counts + ITEM_DAMPING)).astype(np.float32)
+def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
+    """Return a fitted MF of any factors: an MF, a model with `user_factors` and `item_factors`, or a pair of arrays."""
+    if isinstance(latents, MF):
+        if not hasattr(latents, "history_"):
+            raise ValueError("`latents` must be fitted, got an MF that is not.")
+        model = latents
+    elif isinstance(latents, (tuple, list)) and len(latents) == 2:
+        model = MF.from_factors(*latents)
+    elif hasattr(latents, "user_factors") and hasattr(latents, "item_factors"):
+        users, items = (
+            part.to_numpy() if hasattr(part, "to_numpy") else part
+            for part in (latents.user_factors, latents.item_factors)
+        )
+        if users is None or items is None:
+            raise ValueError(f"`latents` must be fitted, got a {type(latents).__name__} that is not.")
+        model = MF.from_factors(users, items)
+    else:
+        raise TypeError(
+            f"`latents` must be an MF, a model of the package implicit, or a pair (user_factors, item_factors), "
+            f"got {type(latents).__name__}."
+        )
+    found = (model.n_users_, model.n_items_)
+    if found != shape:
+        raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found}.")
+    return copy.copy(model)  # which a later fit of theirs does not change
 
 
-def user_means(user_items: sparse.csr_array) -> NDArray[np.float64]:
-    """Return the mean rating of each user, damped where ratings are few."""
-    counts = np.diff(user_items.indptr)
-    sums = np.bincount(np.repeat(np.arange(len(counts)), counts), user_items.data, minlength=len(counts))
-    return (sums + USER_DAMPING * user_items.data.mean()) / (counts + USER_DAMPING)
+def explicit_teacher(
+    ratings: sparse.csr_array,
+    latents: Any,
+    n_factors: int | None,
+    regularization: float | None,
+    unobserved: float | None,
+    params: dict[str, Any],
+) -> Teacher:
+    """Train a teacher of ratings, its parameters chosen where they are None; or take the one given."""
+    share = 0.0
+    if latents is None:
+        if regularization is None:
+            choice = chosen(ratings, unobserved, params["seed"])
+        else:
+            choice = Choice(regularization, unobserved or 0.0, 0.0)
+        share = choice.bias_share
+        model = MF(
+            n_factors or FACTORS, choice.regularization, unobserved=choice.unobserved, n_models=TEACHERS, **params
+        ).fit(ratings)
+    elif isinstance(latents, MF) and not hasattr(latents, "history_"):
+        model = MF(**latents.get_params()).fit(ratings)
+    else:
+        model = as_factors(latents, ratings.shape)
+    means = user_means(ratings)
+    return Teacher(model, np.float32(share) * item_bias(ratings.T.tocsr(), means), share, means)
 
 
-def chosen(user_items: sparse.csr_array, unobserved: float | None, seed: int) -> Choice:
-    """Return what ranks a tenth of each user's ratings best, when it was held out.
-
-    The regularization is sought by steps in a grid as long as they help, with small models; then pairs without ratings
-    are tried.
-    """
-    inner, held = (sparse.csr_array(part) for part in split_ratings(user_items, HELD_OUT, seed))
-    low, high = float(user_items.data.min()), float(user_items.data.max())
-    unit = (high - low) / 4  # the grid is one for ratings from 1 to 5; a ridge grows with the ratings
-    grid = [unit * value for value in GRID]
-    if not held.nnz or inner.data.min() == inner.data.max():
-        return Choice(grid[FIRST], unobserved or 0.0, 0.0)
-    users = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
-    bias = item_bias(inner.T.tocsr(), user_means(inner))[held.indices]
-    graded = sparse.csr_array(((held.data - low) * (4 / (high - low)) + 1, held.indices, held.indptr), held.shape)
-    found: dict[tuple[float, float], tuple[float, float]] = {}
-
-    def judged(regularization: float, share: float) -> tuple[float, float]:
-        """Return the best NDCG, and the share of the bias that it needs."""
-        if (regularization, share) not in found:
-            model = MF(TRIAL_FACTORS, regularization, TRIAL_ITERATIONS, unobserved=share, seed=seed, verbose=False).fit(
-                inner
-            )
-            scores = model.predict(users, held.indices)
-            found[regularization, share] = max((rated_ndcg(scores + s * bias, graded), -s) for s in SHARES)
-        return found[regularization, share]
-
-    weight = unobserved or 0.0
-    place = FIRST
-    for step in (1, -1):
-        while 0 <= place + step < len(grid) and judged(grid[place + step], weight) > judged(grid[place], weight):
-            place += step
-    if unobserved is None and judged(grid[place], UNOBSERVED)[0] >= judged(grid[place], 0.0)[0] - TOLERANCE:
-        weight = UNOBSERVED
-    return Choice(grid[place], weight, -judged(grid[place], weight)[1])
+def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | None, params: dict[str, Any]) -> Teacher:
+    """Train a teacher of implicit feedback, all ones, by the package implicit; or take the one given."""
+    if latents is None:
+        try:
+            from implicit.als import AlternatingLeastSquares
+        except ImportError:
+            raise ImportError(
+                'feedback="implicit" trains its teacher by the package implicit, which is not there: '
+                '`pip install "cccf-index[implicit]"`, or pass `latents=(user_factors, item_factors)` of any model.'
+            ) from None
+        latents = AlternatingLeastSquares(
+            n_factors or IMPLICIT_FACTORS,
+            regularization=IMPLICIT_RIDGE,
+            alpha=IMPLICIT_ALPHA,
+            iterations=IMPLICIT_ITERATIONS,
+            random_state=params["seed"],
+        )
+        latents.fit(sparse.csr_matrix(taken, dtype=np.float32), show_progress=False)
+    model = as_factors(latents, taken.shape)
+    model = MF.from_factors(model.user_factors_, model.item_factors_, dtype=model.dtype)
+    # A new row is solved for as implicit does, (Y'Y + (c - 1) sum yy' + ridge) x = c sum y, divided by c - 1.
+    confidence = max(float(getattr(latents, "alpha", IMPLICIT_ALPHA)), 1.1) - 1
+    mean_count = taken.nnz / min(taken.shape)
+    model.pair_weight_ = 1 / confidence  # and what was taken is rated 1 + 1 / (c - 1)
+    model.regularization = float(getattr(latents, "regularization", IMPLICIT_RIDGE)) / (
+        confidence * mean_count + max(taken.shape)
+    )
+    return Teacher(model, np.zeros(taken.shape[1], np.float32), 0.0, np.zeros(taken.shape[0]))

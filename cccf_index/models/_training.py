@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cccf_index._history import Iteration
+from cccf_index.learning.history import Iteration
 from cccf_index.models._features import FeatureFit
 from cccf_index.models._rows import Observed, Rows
 from cccf_index.models._surrogate import balanced_surrogate

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from cccf_index import _check
 from cccf_index._check import NotFittedError
-from cccf_index._history import Iteration
+from cccf_index.learning.history import Iteration
 from cccf_index.models import _files
 from cccf_index.models._rows import Observed
 

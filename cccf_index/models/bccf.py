@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cccf_index import _check
-from cccf_index._history import Iteration
 from cccf_index.codes import MAX_BITS, CompositionalCodes
+from cccf_index.learning.history import Iteration
 from cccf_index.models._coded import CodeModel, rating_range, scaled_ratings
 from cccf_index.models._rows import Observed, Rows
 from cccf_index.models._training import balanced_signs

@@ -12,7 +12,7 @@ from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._coded import DiscreteModel, check_components
 from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, component_weights
-from cccf_index.models._learned import MAX_FACTORS, Teacher, as_factors, explicit_teacher, implicit_teacher
+from cccf_index.models._teacher import MAX_FACTORS, Teacher, as_factors, explicit_teacher, implicit_teacher
 from cccf_index.models.mf import MF
 from cccf_index.quantizer import CompositionalQuantizer
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from cccf_index import _check
-from cccf_index._history import Iteration
+from cccf_index.learning.history import Iteration
 from cccf_index.models._rows import Observed, Rows
 from cccf_index.models.base import Recommender
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _threads
-from cccf_index._heaps import entry
-from cccf_index._lanes import BLOCK
 from cccf_index.codes import expand
+from cccf_index.kernels.block import BLOCK
+from cccf_index.kernels.heaps import entry
 
 MIN_CLUSTERED = 4096  # items of a segment that is worth a k-means
 CELL = 10.0  # times the root of the segment's items: about so many share a cell

@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from cccf_index._tables import HANDLE
+from cccf_index.kernels.layout import HANDLE
 
 BLOCK = 64  # rows of a block: what reaches a limit is one 64-bit mask
 I8, I16, I32, I64 = (ir.IntType(width) for width in (8, 16, 32, 64))

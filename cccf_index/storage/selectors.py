@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _check
-from cccf_index._store import Part
+from cccf_index.storage.state import Part
 
 REBUILD = 1024  # grouping a row anew costs about as much as scoring it for this many queries
 

@@ -14,10 +14,10 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import kernels
-from cccf_index._cells import arrange
-from cccf_index._tables import Tables, handle
 from cccf_index.codes import word_layout
+from cccf_index.kernels import search
+from cccf_index.kernels.layout import Tables, handle
+from cccf_index.storage.cells import arrange
 
 MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
 MAX_PADDING = 1.1  # a single group may store so many codes for each that is not zero
@@ -251,7 +251,7 @@ class Segment:
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, or -1."""
         rows = np.empty(len(ids), dtype=np.int64)
-        kernels.find_rows(self.handle, ids, self.order, rows)
+        search.find_rows(self.handle, ids, self.order, rows)
         return rows
 
     def decode(self, which: NDArray[Any]) -> Rows:

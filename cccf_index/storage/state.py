@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _check
-from cccf_index.segment import Rows, Segment
+from cccf_index.storage.segment import Rows, Segment
 
 FANOUT = 8  # this many parts of like size become one: an item is moved at most log8(n) times
 MAX_PENDING = 65536  # rows added in small batches wait for each other, or for the next reader

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _heaps, _sketches, _threads, kernels
-from cccf_index._lanes import BLOCK
-from cccf_index._store import NO_BITS, Part
-from cccf_index._tables import Batch, Filters
+from cccf_index import _threads
 from cccf_index.codes import MAX_SCALE, MAX_WEIGHT, CompositionalCodes, round_weights
-from cccf_index.segment import Segment
+from cccf_index.kernels import heaps, search, sketches
+from cccf_index.kernels.block import BLOCK
+from cccf_index.kernels.layout import Batch, Filters
+from cccf_index.storage.segment import Segment
+from cccf_index.storage.state import NO_BITS, Part
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # row starts and ascending ids: excluded items
 
@@ -40,7 +41,7 @@ class Effort(NamedTuple):
     def blocks(self, part: Part, total: int) -> int:
         """Return how many blocks of a part are looked at, the likeliest first."""
         if self.max_items is None:
-            return kernels.PROBES
+            return search.PROBES
         return min(-(-self.max_items * len(part) // (total * BLOCK)), len(part.segment))
 
 
@@ -84,7 +85,7 @@ class CodedQueries:
         scales, divisors = np.empty((2, len(codes)))
         bias_scales = np.empty(len(codes), dtype=np.int64)
         most = min(2**16 - 1, (2**31 - 1) // (255 * codes.d))
-        largest, lost = _sketches.round_queries(
+        largest, lost = sketches.round_queries(
             codes.weights, float(scale or 0), most, float(MAX_SCALE), with_bias, item_scale, weights, scales,
             bias_scales, divisors,
         )  # fmt: skip
@@ -171,21 +172,21 @@ def top_k(
 
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
-        scores, ids = _heaps.new_heaps(stop - start, k, BELOW_ALL[queries.kind])
+        scores, ids = heaps.new_heaps(stop - start, k, BELOW_ALL[queries.kind])
         for part in parts:
             segment, filters, blocks = part.segment, _filters(part, exclude, rows), effort.blocks(part, total)
             batch = queries.batch(rows, segment)
             if real is not None and effort.shortlist:
                 n = min(effort.shortlist * k, len(part))
-                likely, chosen = _heaps.new_heaps(stop - start, n, BELOW_ALL["f"])
+                likely, chosen = heaps.new_heaps(stop - start, n, BELOW_ALL["f"])
                 drafts = real.nearest.batch(rows, segment)
-                kernels.search_segment(segment.row_handle, *filters, *drafts, blocks, effort.exact, likely, chosen)
-                kernels.rank_rows(segment.handle, *batch, chosen, scores, ids)
+                search.search_segment(segment.row_handle, *filters, *drafts, blocks, effort.exact, likely, chosen)
+                search.rank_rows(segment.handle, *batch, chosen, scores, ids)
             elif effort.prune:
-                kernels.search_segment(segment.handle, *filters, *batch, blocks, effort.exact, scores, ids)
+                search.search_segment(segment.handle, *filters, *batch, blocks, effort.exact, scores, ids)
             else:
-                kernels.scan_segment(segment.handle, *filters, *batch, scores, ids)
-        _heaps.finish(scores, ids, queries.divisors[rows], D[rows], I[rows])
+                search.scan_segment(segment.handle, *filters, *batch, scores, ids)
+        heaps.finish(scores, ids, queries.divisors[rows], D[rows], I[rows])
 
     _threads.run_chunks(work, len(queries), n_threads)
 
@@ -212,7 +213,7 @@ def _in_range(
     for part in parts:
         batch = queries.batch(slice(query, query + 1), part.segment)
         score = np.empty(len(part.segment), dtype=batch.values.dtype)
-        kernels.score_segment(part.segment.handle, *batch, 0, score)
+        search.score_segment(part.segment.handle, *batch, 0, score)
         distance = (score / queries.divisors[query]).astype(np.float32)
         good = distance > threshold
         if part.n_dead:

@@ -10,10 +10,10 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from cccf_index._heaps import EMPTY_ID, OPTIONS, allocating, entry, kernel, replace_worst, sift_down
-from cccf_index._lanes import BLOCK, array_at, at, lowest_bit, popcount, reaching, table
-from cccf_index._sketches import fill_sums, measure_cells, sketch_code, sketch_vector
-from cccf_index._tables import Batch, Filters, Room
+from cccf_index.kernels.block import BLOCK, array_at, at, lowest_bit, popcount, reaching, table
+from cccf_index.kernels.heaps import EMPTY_ID, OPTIONS, allocating, entry, kernel, replace_worst, sift_down
+from cccf_index.kernels.layout import Batch, Filters, Room
+from cccf_index.kernels.sketches import fill_sums, measure_cells, sketch_code, sketch_vector
 
 TINY = 1e-37  # below, the rounding of float32 is not relative any more
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from cccf_index import _check, _readers
-from cccf_index._readers import INTEGER
+from cccf_index import _check
+from cccf_index.datasets import reading
+from cccf_index.datasets.reading import INTEGER
 
 SEPARATORS = {".dat": "::", ".csv": ",", ".tsv": "\t"}
 
@@ -117,13 +118,13 @@ def read_ratings(
     if name.endswith(".npz"):
         if sep is not None or columns is not None:
             raise ValueError("`sep` and `columns` must be None for .npz files.")
-        users, items, values = _readers.read_npz(name)
+        users, items, values = reading.read_npz(name)
     else:
         base = name.removesuffix(".gz")
         separator = SEPARATORS.get(os.path.splitext(base)[1].lower()) if sep is None else sep
         if separator is not None and (not isinstance(separator, str) or separator == ""):
             raise ValueError(f"`sep` must be a string of at least one character, or None, got {separator!r}.")
-        users, items, values = _readers.read_text(name, separator, columns, ids == "str", header)
+        users, items, values = reading.read_text(name, separator, columns, ids == "str", header)
     if len(users) == 0:
         raise ValueError(f"{name} holds no ratings.")
     return _numbered(users, items, values, name, duplicates)

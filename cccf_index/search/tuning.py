@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index._heaps import LOWEST
-from cccf_index._lanes import BLOCK
-from cccf_index._parameters import SearchParametersCCCF
+from cccf_index.kernels.block import BLOCK
+from cccf_index.kernels.heaps import LOWEST
+from cccf_index.search.parameters import SearchParametersCCCF
 
 GRID = 8  # budgets for each doubling
 

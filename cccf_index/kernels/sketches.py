@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from cccf_index._heaps import entry, kernel
-from cccf_index._lanes import array_at, at
+from cccf_index.kernels.block import array_at, at
+from cccf_index.kernels.heaps import entry, kernel
 
 
 # O(G) for each query.

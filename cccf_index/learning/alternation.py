@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cccf_index import _check, _threads
-from cccf_index._coding import Coded, Frame, Pairs, balanced_maps, dealt, grouped, moment, solve
-from cccf_index._history import Iteration
 from cccf_index.codes import MAX_BITS, MAX_COMPONENTS
+from cccf_index.learning.history import Iteration
+from cccf_index.learning.rows import Coded, Frame, Pairs, balanced_maps, dealt, grouped, moment, solve
 
 LARGEST = 1e8  # root mean square of vectors: products of their second moments are float32
 MAX_DIMENSION = 4096  # of vectors and of codes: Gram matrices are its square

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index import _check, _scan, _threads
-from cccf_index._filters import restrict
-from cccf_index._store import Part, State
+from cccf_index import _check, _threads
+from cccf_index.search import scan
+from cccf_index.storage.selectors import restrict
+from cccf_index.storage.state import Part, State
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Options(NamedTuple):
     exclude: sparse.csr_array | None
     nq: int
     n_threads: int
-    effort: _scan.Effort
+    effort: scan.Effort
 
     @classmethod
     def of(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> Options:
@@ -93,14 +94,14 @@ class Options(NamedTuple):
             None if exclude is None else _check.pairs(exclude, "exclude", nq),
             nq,
             _threads.thread_count(getattr(params, "num_threads", 0)),
-            _scan.Effort(
+            scan.Effort(
                 bool(getattr(params, "prune", True)),
                 _count(getattr(params, "max_items", None), "max_items"),
                 _count(getattr(params, "shortlist", None), "shortlist"),
             ),
         )
 
-    def excluded(self, rows: NDArray[np.int64]) -> _scan.Pairs:
+    def excluded(self, rows: NDArray[np.int64]) -> scan.Pairs:
         """Return the excluded ids of the queries in `rows`."""
         if self.exclude is None:
             return (NOTHING if len(rows) == 1 else np.zeros(len(rows) + 1, dtype=np.int64)), NOTHING[:0]

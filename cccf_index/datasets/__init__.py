@@ -1,0 +1,5 @@
+"""Ratings from files or made up, with the ids of their users and items, and ways to split them."""
+
+from cccf_index.datasets.ratings import Ratings, k_core, read_ratings, split_ratings, synthetic_ratings
+
+__all__ = ["Ratings", "k_core", "read_ratings", "split_ratings", "synthetic_ratings"]

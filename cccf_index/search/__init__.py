@@ -1,0 +1,1 @@
+"""How an index is searched: parameters, queries, scans over parts and threads, tuning."""

@@ -1,0 +1,1 @@
+"""What an index holds: cells, segments, states, selectors, and files of arrays."""
