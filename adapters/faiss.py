@@ -41,7 +41,7 @@ def to_faiss(source: IndexCCCF | CompositionalCodes) -> Any:
         vectors, ids = source.to_vectors(), np.arange(len(source))
     else:
         state, ids, rows = _held(source)
-        vectors = source._vectors(state, ids, None)
+        vectors = source._reconstruct(state, ids, None)
         if rows is not None and rows.bias is not None:
             vectors = np.hstack([vectors, (rows.bias / state.divisor).astype(np.float32)[:, None]])
     flat = faiss.IndexFlatIP(vectors.shape[1])
@@ -149,7 +149,7 @@ def _held(index: Any) -> tuple[Any, NDArray[np.int64], Any]:
     """Return the state of an index, its ids, and its items in their order, None where there are none."""
     state = index._snapshot()
     ids = state.ids()
-    return state, ids, state.rows_of(ids) if len(ids) else None
+    return state, ids, state.find_items(ids) if len(ids) else None
 
 
 def _filled(flat: Any, vectors: NDArray[Any], ids: NDArray[np.int64], with_ids: Any) -> Any:

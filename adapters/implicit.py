@@ -283,7 +283,7 @@ class CCCFModel(RecommenderBase):
                     codes = CompositionalCodes(arrays[f"{task}.bits"], arrays[f"{task}.weights"], index.n_bits)
                 model._known[task] = CodedVectors(index, *model._sides(task), *model._serving(task), codes)
         except container.BROKEN as error:
-            raise container.damaged(source, error) from error
+            raise container.damage_error(source, error) from error
         return model
 
 

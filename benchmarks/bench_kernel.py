@@ -18,8 +18,10 @@ from common import report
 from numba import njit
 
 from cccf_index.comparison import best_seconds
-from cccf_index.kernels.block import BLOCK, reaching, table
-from cccf_index.kernels.layout import HANDLE
+from cccf_index.kernels.block import sketch_block
+from cccf_index.kernels.layout import SEGMENT_RECORD
+from cccf_index.kernels.limits import BLOCK
+from cccf_index.kernels.memory import view_segment
 
 COMPONENTS = 8
 ROWS = 8192
@@ -39,9 +41,9 @@ def chain(n: Any, step: Any) -> Any:
 @njit(nogil=True, _nrt=False)
 def scan(handle: Any, start: Any, n: Any, planes: Any, n_planes: Any, factors: Any, top: Any) -> Any:
     """Sketch n rows; return how many blocks reach a limit that none does."""
-    t, found = table(handle), 0
+    t, found = view_segment(handle), 0
     for first in range(start, start + n, BLOCK):
-        if reaching(t, 0, first, 1, planes, n_planes, factors, np.int16(top), np.int16(32767)):
+        if sketch_block(t, 0, first, 1, planes, n_planes, factors, np.int16(top), np.int16(32767)):
             found += 1
     return found
 
@@ -76,7 +78,7 @@ def measured(word_bits: int, n_planes: int, gigahertz: float, start: int = 1) ->
         "slots": np.zeros((1, COMPONENTS), np.int64), "bases": np.arange(COMPONENTS + 1) * size, "coarse": coarse,
         "shards": np.array([codes[k].ctypes.data for k in range(COMPONENTS)]),
     }  # fmt: skip
-    record = np.zeros(1, dtype=HANDLE)
+    record = np.zeros(1, dtype=SEGMENT_RECORD)
     record["n_components"] = COMPONENTS
     for name, array in arrays.items():
         record[name] = array.ctypes.data

@@ -198,7 +198,7 @@ def pairs(matrix: Any, name: str, n: int) -> sparse.csr_array:
             f"Pass the queries' rows: `{name}[[3, 5, ...]]`."
         )
     csr = matrix.tocsr()
-    # a matrix of our own, that does not remember whether its indices were sorted once
+    # a new matrix, which does not remember whether its indices were once sorted
     csr = sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape, copy=matrix.format in ("bsr", "dia"))
     if matrix.format in ("bsr", "dia"):  # they store zeros that nobody asked for
         csr.eliminate_zeros()

@@ -37,8 +37,8 @@ class Lock:
         self._lock = threading.RLock()
 
 
-def _begin_anew() -> None:
-    """Forget, in a forked child, the threads of its parent and what they held."""
+def _reset_after_fork() -> None:
+    """Forget, in a forked child, the threads of the parent and the locks that they held."""
     global _pool, _is_child
     _pool, _is_child = None, True
     for lock in list(_locks):
@@ -46,7 +46,7 @@ def _begin_anew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @contextmanager

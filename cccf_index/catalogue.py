@@ -136,7 +136,7 @@ class Catalogue:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all to one file, checksummed and atomically."""
-        meta, arrays = io._contents(self.index)
+        meta, arrays = io.index_contents(self.index)
         coded = isinstance(self.queries, CompositionalCodes)
         names = {"user_ids": self.user_ids} | ({} if self.item_ids is None else {"item_ids": self.item_ids})
         kinds = {name: ids.dtype.kind for name, ids in names.items()}
@@ -158,7 +158,7 @@ class Catalogue:
         if os.path.isdir(source):
             raise ValueError(f"{source} is a folder, not an index. Of a model make one by `cccf build {source}`.")
         meta, arrays = container.read_file(path, io.KIND, mmap)
-        index = io._restored(meta, arrays, source, verify=True)
+        index = io.restore_index(meta, arrays, source, verify=True)
         if "catalogue" not in meta:
             none = np.empty(0, dtype=np.int64)
             return cls(index, None, none, np.empty((0, index.d), np.float32), 1.0, np.empty(0, np.float32))
@@ -174,7 +174,7 @@ class Catalogue:
                 raise ValueError("its names do not fit its items")
             return cls(index, items, users, queries, float.fromhex(about["slope"]), own["intercepts"])
         except container.BROKEN as error:
-            raise container.damaged(source, error) from error
+            raise container.damage_error(source, error) from error
 
 
 def _codes(bits: NDArray[Any], weights: NDArray[Any], n_bits: int, mmap: bool) -> CompositionalCodes:

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check
+from cccf_index.kernels.limits import MAX_BITS as MAX_BITS
+from cccf_index.kernels.limits import MAX_COMPONENTS as MAX_COMPONENTS
 from cccf_index.storage import container
-
-MAX_COMPONENTS = 64  # a set of components is one 64-bit mask
-MAX_BITS = 512
 
 # No integer score can leave 63 bits: G * r * MAX_WEIGHT ** 2 < 2 ** 61, and so is MAX_BIAS * MAX_SCALE.
 MAX_WEIGHT = 2**23 - 1  # weight / scale survives float32, too
@@ -253,7 +252,7 @@ class CompositionalCodes:
         try:
             return cls(arrays["bits"], arrays["weights"], meta["n_bits"])
         except container.BROKEN as error:
-            raise container.damaged(os.fspath(path), error) from error
+            raise container.damage_error(os.fspath(path), error) from error
 
     def __len__(self) -> int:
         return len(self.bits)

@@ -16,18 +16,18 @@ from cccf_index._items import CodedItems
 from cccf_index.codes import CompositionalCodes, no_words, split
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.search import scan
-from cccf_index.search.parameters import Options, SearchParametersCCCF
-from cccf_index.search.tuning import tuned
+from cccf_index.search.parameters import SearchOptions, SearchParametersCCCF
+from cccf_index.search.queries import CodedQueries, Queries, RealQueries
+from cccf_index.search.tuning import tune_budget
 from cccf_index.storage.state import State
 
 
 class IndexCCCF(CodedItems):
     """Exact top-k by inner product over compositional codes, with the methods of a faiss index.
 
-    `search` returns the k items with the largest inner product between the query and the items' expanded
-    vectors: `faiss.IndexFlatIP` over `reconstruct_n()` gives the same. With a scale the weights of items and of coded
-    queries are rounded first. Equal scores are ordered by ascending id. Any number of threads may search while
-    others add and remove.
+    `search` returns the k items with the largest inner product between the query and the items' expanded vectors, the
+    same as `faiss.IndexFlatIP` over `reconstruct_n()`. With a scale, the weights of items and of coded queries are
+    rounded first. Equal scores are ordered by ascending id. Threads may search while others add and remove items.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ class IndexCCCF(CodedItems):
     n_bits : int
         r, the bits of one component, 1 to 512.
     scale : int, "auto" or None
-        Weights of items and queries are multiplied by it and rounded (the paper's e, section 3.8), so that
-        scores are exact integers. "auto" takes the largest that cannot overflow: the first items added
-        fit one byte, and each query takes what 32 bits allow. None keeps float weights (the paper's EXACT).
+        Weights of items and queries are multiplied by it and rounded (the paper's e, section 3.8), so that scores are
+        exact integers. "auto" uses the largest scale that cannot overflow: the first items added fit one byte, and
+        each query uses what 32 bits allow. None keeps float weights (the paper's EXACT).
     d : int, optional
-        Makes an index of vectors of that dimension: `train` learns how to encode them, then items and queries are
-        vectors. `from_embeddings` does it all.
+        Make an index of vectors of this dimension: `train` learns how to encode them, then items and queries are
+        vectors. `from_embeddings` does both in one call.
     quantizer : CompositionalQuantizer, optional
-        Makes an index of the vectors that it was fitted to.
+        Make an index of vectors that are encoded by this quantizer.
 
     Examples
     --------
@@ -83,19 +83,21 @@ class IndexCCCF(CodedItems):
         scale: int | str | None = "auto",
         **params: Any,
     ) -> IndexCCCF:
-        """Encode the items of any embedding model, and return their index, which `search` takes the users' vectors.
+        """Encode item embeddings and return an index that is searched with user embeddings.
 
         Parameters
         ----------
         item_vectors : array_like of float, shape (n_items, p)
         user_vectors : array_like of float, shape (n_users, p), optional
-            What will search, or a sample of it; see `CompositionalQuantizer.fit`.
+            The queries, or a sample of them; see `CompositionalQuantizer.fit`.
         n_components, n_bits : int
+            G and r.
         ids : array_like of int, shape (n_items,), optional
-            0, 1, ... where they are not given.
+            0, 1, ... by default.
         scale : int, "auto" or None
+            See `IndexCCCF`.
         **params
-            Of `CompositionalQuantizer`: `max_active`, `seed`, ...
+            Parameters of `CompositionalQuantizer`: `max_active`, `seed`, ...
 
         Examples
         --------
@@ -124,18 +126,18 @@ class IndexCCCF(CodedItems):
         return f"<{name}{vectors}, ntotal={self.ntotal}>"
 
     def train(self, x: ArrayLike | CompositionalCodes, queries: ArrayLike | None = None) -> None:
-        """Learn how to encode vectors like those of `x`; without a quantizer only check `x`, as codes come trained.
+        """Learn how to encode vectors like those of `x`; an index of codes needs no training and only checks `x`.
 
         Parameters
         ----------
         x : array_like of float, shape (n, d)
-            Items, or a sample of them.
+            The items, or a sample of them.
         queries : array_like of float, shape (nq, d), optional
-            What will search, or a sample of it. Without them queries are taken to be like `x`, with a warning; pass `x`
-            again if they are.
+            The queries, or a sample of them. By default they are assumed to be like `x`, with a warning; pass `x` again
+            if they are.
         """
         if isinstance(x, CompositionalCodes):
-            self._checked(x, None)
+            self._encode_items(x, None)
             return
         quantizer = self.quantizer
         known = quantizer is None or quantizer.is_fitted or self._d
@@ -151,7 +153,7 @@ class IndexCCCF(CodedItems):
 
     def _refuse_training(self) -> None:
         if self.ntotal:
-            raise ValueError("An index that holds items cannot be trained anew. Call `reset` first.")
+            raise ValueError("An index that holds items cannot be trained again. Call `reset` first.")
 
     def search(
         self,
@@ -169,19 +171,19 @@ class IndexCCCF(CodedItems):
         Parameters
         ----------
         x : CompositionalCodes or array_like of float, shape (nq, d)
-            Codes and expanded vectors are scored in integers, any other vector as it is, in float32. An index of
-            vectors takes vectors, and scores are close to their inner products with those of the items.
+            Codes and expanded vectors are scored in integers, any other vector in float32. An index of vectors takes
+            vectors, and scores approximate their inner products with the items' vectors.
         k : int
-            How many items, at least 1.
+            The number of items, at least 1.
         params : SearchParametersCCCF or faiss.SearchParameters, optional
-            A selector for all queries, the number of threads.
+            A selector, the number of threads, and how much of the index to look at.
         D, I : ndarray, shape (nq, k), optional
-            float32 and int64 arrays to put the result into.
+            float32 and int64 arrays for the result.
         exclude : scipy.sparse matrix, shape (nq, any), optional
-            Stored entries (query, item id) are never returned: the items that a user has seen. Columns are
-            ids, as `add_with_ids` gave them. Explicit zeros count as stored.
+            Stored entries (query, item id) are never returned: for example the items that a user has seen. Columns are
+            ids of the index. Explicit zeros count as stored.
         allow : array_like of int or faiss.IDSelector, optional
-            Only these items may be returned, to all queries.
+            Return only these items, for all queries.
 
         Returns
         -------
@@ -192,14 +194,14 @@ class IndexCCCF(CodedItems):
         """
         k = _check.integer(k, "k", 1)
         state = self._snapshot()
-        batches, nq, shift = self._batches(state, x, params)
+        batches, nq, shift = self._make_batches(state, x, params)
         distances = _check.output(D, "D", (nq, k), np.float32)
         labels = _check.output(I, "I", (nq, k), np.int64)
-        options = Options.of(state, nq, params, exclude, allow)
+        options = SearchOptions.from_keywords(state, nq, params, exclude, allow)
         for rows, queries in batches:
             mixed = len(rows) < nq
             out = (distances[rows], labels[rows]) if mixed else (distances, labels)
-            scan.top_k(options.parts, queries, options.excluded(rows), options.effort, options.n_threads, *out)
+            scan.find_top_k(queries, options.excluded_ids(rows), options, *out)
             if mixed:
                 distances[rows], labels[rows] = out
         if shift is not None:
@@ -215,17 +217,18 @@ class IndexCCCF(CodedItems):
     def tune(
         self, x: ArrayLike | CompositionalCodes, k: int, recall: float = 0.99, *, params: Any = None
     ) -> SearchParametersCCCF:
-        """Return parameters with the smallest `max_items` that finds a wanted share of the exact answer.
+        """Return parameters with the smallest `max_items` that reaches a target recall of the exact result.
 
         Parameters
         ----------
         x : CompositionalCodes or array_like of float, shape (nq, d)
-            Sample queries; a few hundred tell a recall to a fraction of a percent.
+            Sample queries; a few hundred measure recall to a fraction of a percent.
         k : int
+            The number of items.
         recall : float
-            The share, of the exact first k of all queries, that is to be found; an equal score counts as found.
+            The share of the exact top-k over all queries that must be found; an equal score counts as found.
         params : SearchParametersCCCF, optional
-            What else the searches will ask for.
+            The other parameters of the searches.
 
         Examples
         --------
@@ -252,7 +255,7 @@ class IndexCCCF(CodedItems):
             raise ValueError("`x` must hold at least one sample query, got none.")
         k = min(_check.integer(k, "k", 1), self.ntotal)
         snapshot = copy.copy(self)  # another thread may add items meanwhile
-        return tuned(lambda p: snapshot.search(x, k, params=p)[0], snapshot.ntotal, wanted, params)
+        return tune_budget(lambda p: snapshot.search(x, k, params=p)[0], snapshot.ntotal, wanted, params)
 
     def range_search(
         self,
@@ -263,12 +266,12 @@ class IndexCCCF(CodedItems):
         exclude: Any = None,
         allow: Any = None,
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
-        """Find all items whose score D is greater than `thresh`; the other arguments are those of `search`.
+        """Find all items whose score D is greater than `thresh`; the other parameters are those of `search`.
 
         Returns
         -------
         lims : ndarray of uint64, shape (nq + 1,)
-            The results of query i stand at ``lims[i]`` to ``lims[i + 1]``, best first.
+            The results of query i are at ``lims[i]`` to ``lims[i + 1]``, best first.
         D : ndarray of float32, shape (lims[-1],)
             Scores.
         I : ndarray of int64, shape (lims[-1],)
@@ -279,14 +282,14 @@ class IndexCCCF(CodedItems):
             if getattr(params, name, None) is not None:
                 raise ValueError(f"`params.{name}` must be None: `range_search` finds all items above the threshold.")
         state = self._snapshot()
-        batches, nq, shift = self._batches(state, x, params)
-        options = Options.of(state, nq, params, exclude, allow)
+        batches, nq, shift = self._make_batches(state, x, params)
+        options = SearchOptions.from_keywords(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
-            least = np.full(len(rows), threshold) if shift is None else _below(threshold, shift)
-            found = scan.in_range(options.parts, queries, least, options.excluded(rows), options.n_threads)
+            least = np.full(len(rows), threshold) if shift is None else _lower_threshold(threshold, shift)
+            found = scan.find_in_range(queries, least, options.excluded_ids(rows), options)
             for row, result in zip(rows, found, strict=True):
-                distances[row], labels[row] = result if shift is None else _shifted(*result, shift[row], threshold)
+                distances[row], labels[row] = result if shift is None else _shift_scores(*result, shift[row], threshold)
         lims = np.zeros(nq + 1, dtype=np.uint64)
         np.cumsum([len(found) for found in labels], out=lims[1:])
         if not nq:
@@ -305,7 +308,7 @@ class IndexCCCF(CodedItems):
         exclude: Any = None,
         allow: Any = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
-        """Search, and return the expanded vectors of what was found too, (nq, k, d), NaN where nothing was."""
+        """Search, and return the vectors of the items found as well, (nq, k, d); NaN where no item was found."""
         snapshot = copy.copy(self)  # another thread may remove an item between the search and its reconstruction
         D, labels = snapshot.search(x, k, params=params, D=D, I=I, exclude=exclude, allow=allow)
         vectors = _check.output(R, "R", (*labels.shape, self.d), np.float32)
@@ -314,10 +317,10 @@ class IndexCCCF(CodedItems):
         vectors[found] = snapshot.reconstruct_batch(labels[found])
         return D, labels, vectors
 
-    def _batches(
+    def _make_batches(
         self, state: State, x: ArrayLike | CompositionalCodes, params: Any
-    ) -> tuple[list[tuple[NDArray[np.int64], scan.Queries]], int, NDArray[np.float32] | None]:
-        """Return the queries by kind, codes or real vectors, each with their rows in `x`; and how many in all.
+    ) -> tuple[list[tuple[NDArray[np.int64], Queries]], int, NDArray[np.float32] | None]:
+        """Return the queries by kind, codes or real vectors, each with their rows in `x`, and their total number.
 
         With a quantizer also what must be added to the scores of each query.
         """
@@ -325,53 +328,51 @@ class IndexCCCF(CodedItems):
         if not isinstance(x, CompositionalCodes):
             vectors = _check.matrix(x, "x", self.d)
             if state.quantizer is None:
-                return self._vector_batches(state, vectors), len(vectors), None
-            quantizer = self._trained(state.quantizer)
+                return self._split_vectors(state, vectors), len(vectors), None
+            quantizer = self._require_trained(state.quantizer)
             shift = vectors @ quantizer.item_mean_
             if not getattr(params, "coded", False):
-                queries = quantizer._queries(vectors, getattr(params, "num_threads", 0))
-                return [(np.arange(len(vectors)), self._real(state, queries))], len(vectors), shift
+                queries = quantizer._transform(vectors, getattr(params, "num_threads", 0))
+                return [(np.arange(len(vectors)), self._make_real(state, queries))], len(vectors), shift
             x = quantizer.encode_users(vectors)
-        codes, _ = self._checked(x, None)
+        codes, _ = self._encode_items(x, None)
         rows = np.arange(len(codes))
-        return [(rows, self._coded(state, codes, rows))], len(codes), shift
+        return [(rows, self._make_coded(state, codes, rows))], len(codes), shift
 
-    def _vector_batches(
-        self, state: State, vectors: NDArray[np.float32]
-    ) -> list[tuple[NDArray[np.int64], scan.Queries]]:
-        """Tell expanded codes from real vectors."""
-        batches: list[tuple[NDArray[np.int64], scan.Queries]] = []
+    def _split_vectors(self, state: State, vectors: NDArray[np.float32]) -> list[tuple[NDArray[np.int64], Queries]]:
+        """Separate expanded codes from real vectors."""
+        batches: list[tuple[NDArray[np.int64], Queries]] = []
         weights, coded = split(vectors, self.n_components)
         is_code = coded.all(axis=1)
         rows = np.flatnonzero(is_code)
         if len(rows):
             codes = CompositionalCodes._from_split(vectors[rows], weights[rows], self.n_bits)
-            batches.append((rows, self._coded(state, codes, rows)))
+            batches.append((rows, self._make_coded(state, codes, rows)))
         rows = np.flatnonzero(~is_code)
         if len(rows):
-            batches.append((rows, self._real(state, vectors[rows])))
+            batches.append((rows, self._make_real(state, vectors[rows])))
         return batches
 
-    def _real(self, state: State, vectors: NDArray[np.float32]) -> scan.VectorQueries:
+    def _make_real(self, state: State, vectors: NDArray[np.float32]) -> RealQueries:
         words = no_words(self.n_components, self.n_bits)
-        return scan.VectorQueries(vectors, np.full(len(vectors), state.divisor), self.n_bits, words)
+        return RealQueries(vectors, np.full(len(vectors), state.divisor), self.n_bits, words)
 
-    def _coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> scan.CodedQueries:
+    def _make_coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> CodedQueries:
         if self.scale is None:
-            return scan.CodedQueries.floating(codes)
+            return CodedQueries.from_floats(codes)
         scale = None if self.scale == "auto" else int(self.scale)
-        return scan.CodedQueries.integer(codes, scale, state.divisor, state.has_bias, rows)
+        return CodedQueries.from_integers(codes, scale, state.divisor, state.has_bias, rows)
 
 
-def _below(threshold: np.float32, shift: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return for each query a threshold of scores without their shift that no wanted score is below."""
+def _lower_threshold(threshold: np.float32, shift: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return for each query a threshold before the shift is added that no wanted score is below."""
     return (threshold - shift - 1e-5 * (np.abs(threshold) + np.abs(shift))).astype(np.float32)
 
 
-def _shifted(
+def _shift_scores(
     scores: NDArray[np.float32], labels: NDArray[np.int64], shift: np.float32, threshold: np.float32
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return what is above the threshold when its shift is added."""
+    """Return what is above the threshold after the shift is added."""
     moved = scores + shift
     return moved[moved > threshold], labels[moved > threshold]
 
@@ -385,9 +386,9 @@ def index_factory(
 ) -> IndexCCCF:
     """Make an index from a description such as ``"CCCF8x16"``: 8 components of 16 bits.
 
-    With `d` it takes vectors of that dimension, once it is trained; without, codes and expanded vectors. ``"IDMap,"``
-    and ``"IDMap2,"`` before it are accepted, as every IndexCCCF keeps ids. faiss's own order of the first two
-    arguments works too.
+    With `d` the index takes vectors of that dimension, after training; without, codes and expanded vectors. The
+    prefixes ``"IDMap,"`` and ``"IDMap2,"`` are accepted, as every IndexCCCF keeps ids. The first two arguments may also
+    come in faiss's order.
 
     Examples
     --------
@@ -405,16 +406,16 @@ def index_factory(
     found = re.fullmatch(r"(?:IDMap2?,)?CCCF(\d+)x(\d+)", description) if isinstance(description, str) else None
     if found is None:
         raise ValueError(
-            f'`description` must be like "CCCF8x16" (components x bits), with "IDMap2," before it or not, '
+            f'`description` must be like "CCCF8x16" (components x bits), optionally after "IDMap2,", '
             f"got {description!r}."
         )
     if metric != faiss.METRIC_INNER_PRODUCT:
-        raise ValueError(f"`metric` must be faiss.METRIC_INNER_PRODUCT, the only one there is, got {metric}.")
+        raise ValueError(f"`metric` must be faiss.METRIC_INNER_PRODUCT, the only one supported, got {metric}.")
     return IndexCCCF(int(found[1]), int(found[2]), scale, d=d)
 
 
 def clone_index(index: IndexCCCF) -> IndexCCCF:
-    """Return an index of its own with the same items; they share memory until one of them changes."""
+    """Return an independent index with the same items; the two share memory until one of them changes."""
     if not isinstance(index, IndexCCCF):
         raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. Use faiss.clone_index.")
     return copy.copy(index)

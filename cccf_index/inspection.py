@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
-from cccf_index.kernels.block import BLOCK
+from cccf_index.kernels.limits import BLOCK
 from cccf_index.storage.state import Part
 
 QUERIES = 200  # that bounds are tried with

@@ -208,9 +208,9 @@ class CompositionalQuantizer:
         Their inner products with the expanded codes of items are the scores less ``user @ item_mean_``.
         """
         self._check_fitted()
-        return self._queries(_vectors(user_vectors, "user_vectors", self.d), 0)
+        return self._transform(_vectors(user_vectors, "user_vectors", self.d), 0)
 
-    def _queries(self, vectors: NDArray[np.float32], num_threads: int) -> NDArray[np.float32]:
+    def _transform(self, vectors: NDArray[np.float32], num_threads: int) -> NDArray[np.float32]:
         """Return the real-valued queries of checked vectors."""
         if self._columns is None or self._columns[0] is not self._learned.query_map:
             self._columns = (self._learned.query_map, np.ascontiguousarray(self._learned.query_map.T))
@@ -227,9 +227,9 @@ class CompositionalQuantizer:
         shape, found = (self._plan.n_components, self._plan.n_bits), (item_codes.n_components, item_codes.n_bits)
         if found != shape:
             raise ValueError(f"`item_codes` must be of {shape[0]}x{shape[1]} bits, got {found[0]}x{found[1]}.")
-        return self._decoded(item_codes.to_vectors())
+        return self._decode(item_codes.to_vectors())
 
-    def _decoded(self, expanded: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _decode(self, expanded: NDArray[np.float32]) -> NDArray[np.float32]:
         return expanded @ self._learned.query_map + self.item_mean_
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -245,7 +245,7 @@ class CompositionalQuantizer:
         try:
             return cls._restored(meta, arrays)
         except container.BROKEN as error:
-            raise container.damaged(os.fspath(path), error) from error
+            raise container.damage_error(os.fspath(path), error) from error
 
     def without_codes(self) -> CompositionalQuantizer:
         """Return a copy without ``item_codes_`` and ``user_codes_``: what encodes is a small part of them."""

@@ -1,88 +1,36 @@
-"""IndexRefineCCCF: the best of an index's answer, ranked anew by the vectors themselves."""
+"""IndexRefineCCCF: the best items of an index, re-ranked with the original vectors."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
-from cccf_index.kernels.block import half
-from cccf_index.kernels.heaps import OPTIONS, entry, finish, kernel, new_heaps, replace_worst
+from cccf_index.kernels.heaps import make_heaps, write_results
+from cccf_index.kernels.refinement import rank_found
 from cccf_index.search.parameters import SearchParametersCCCF
 
 BELOW_ALL = np.float32(-np.inf)
-any_order = njit(fastmath={"reassoc", "contract"}, **OPTIONS)  # of a sum: the same for every item
-
-
-@any_order
-def inner(query: Any, vectors: Any, row: Any) -> Any:
-    """Return the inner product with a row of float32 vectors."""
-    total = np.float32(0)
-    for i in range(query.size):
-        total += query[i] * vectors[row, i]
-    return total
-
-
-@any_order
-def inner_half(query: Any, vectors: Any, row: Any) -> Any:
-    """Return the inner product with a row of float16 vectors, given by their bits as uint16."""
-    total = np.float32(0)
-    for i in range(query.size):
-        total += query[i] * half(vectors[row, i])
-    return total
-
-
-@kernel
-def row_of(identity: Any, n: Any, sorted_ids: Any, order: Any) -> Any:
-    """Return the row of an id, -1 if there is none; without `order` they are the same."""
-    if order.size == 0:
-        return identity if 0 <= identity < n else -1
-    place = np.searchsorted(sorted_ids, identity)
-    return order[place] if place < n and sorted_ids[place] == identity else -1
-
-
-# O(k' * (d + log k)) for each query.
-@entry
-def rank_found(
-    queries: Any, vectors: Any, bits: Any, sorted_ids: Any, order: Any, found: Any, scores: Any, ids: Any
-) -> Any:
-    """Offer the items `found` (nq, k') to the heaps; return one without a vector, and one without a score, or -1.
-
-    One of `vectors`, float32, and `bits`, those of float16, is empty.
-    """
-    n, missing, wrong = max(len(vectors), len(bits)), -1, -1
-    for q in range(found.shape[0]):
-        for identity in found[q]:
-            row = row_of(identity, n, sorted_ids, order)
-            if row < 0:
-                missing = identity if identity != -1 else missing
-                continue
-            score = inner_half(queries[q], bits, row) if len(bits) else inner(queries[q], vectors, row)
-            wrong = wrong if np.isfinite(score) else identity
-            if score > scores[q, 0] or (score == scores[q, 0] and identity < ids[q, 0]):
-                replace_worst(scores[q], ids[q], score, identity)
-    return missing, wrong
 
 
 class IndexRefineCCCF:
-    """An index whose ``k_factor * k`` best items are ranked by their full vectors, as `faiss.IndexRefine` does.
+    """An index whose ``k_factor * k`` best items are re-ranked with their full vectors, like `faiss.IndexRefine`.
 
     Parameters
     ----------
     index : IndexCCCF
-        What finds them: an index of vectors (`IndexCCCF.from_embeddings`), or one of codes.
+        The index that finds them: of vectors (`IndexCCCF.from_embeddings`), or of codes.
     item_vectors : array_like of float32 or float16, shape (n, d)
-        The vectors of the items. An array in C order is used as it is, without a copy: ``numpy.load(path,
-        mmap_mode="r")`` keeps it on the disk.
+        The vectors of the items. An array in C order is not copied: ``numpy.load(path, mmap_mode="r")`` keeps it on
+        disk.
     ids : array_like of int, shape (n,), optional
-        The id of each vector; 0, 1, ... where they are not given, as `add` gives them.
+        The id of each vector; 0, 1, ... by default, as `add` assigns them.
     k_factor : float
-        How many items of the index are ranked for each that is asked for, at least 1.
+        How many items are found by the index for each item of the result, at least 1.
 
     Examples
     --------
@@ -131,7 +79,7 @@ class IndexRefineCCCF:
 
     @property
     def k_factor(self) -> float:
-        """How many items of the index are ranked for each that is asked for."""
+        """How many items are found by the index for each item of the result."""
         return self._k_factor
 
     @k_factor.setter
@@ -150,7 +98,7 @@ class IndexRefineCCCF:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the index and of all vectors, wherever they are."""
+        """Bytes of the index and of all vectors, in memory or on disk."""
         return self.base_index.nbytes + self._vectors.nbytes
 
     def __repr__(self) -> str:
@@ -175,7 +123,7 @@ class IndexRefineCCCF:
         x : array_like of float, shape (nq, d)
         k : int
         codes : CompositionalCodes or array_like, optional
-            What searches the index, if it is not `x`: an index of codes takes codes.
+            Queries for the index, if they are not `x`: an index of codes is searched with codes.
         params, D, I, exclude, allow
             See `IndexCCCF.search`.
 
@@ -205,17 +153,19 @@ class IndexRefineCCCF:
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            scores, ids = new_heaps(stop - start, k, BELOW_ALL)
+            scores, ids = make_heaps(stop - start, k, BELOW_ALL)
             missing, wrong = rank_found(
                 queries[part], self._floats, self._bits, self._sorted, self._order, found[part], scores, ids
             )
             if missing != -1:
-                raise ValueError(f"The index holds id {missing}, which has no vector. Make the refined index anew.")
+                raise ValueError(
+                    f"The index holds id {missing}, which has no vector. Create the IndexRefineCCCF again."
+                )
             if wrong != -1:
                 raise ValueError(
                     f"`item_vectors` must be finite, but the vector of id {wrong} is not, or is too large."
                 )
-            finish(scores, ids, np.ones(stop - start), distances[part], labels[part])
+            write_results(scores, ids, np.ones(stop - start), distances[part], labels[part])
 
         _threads.run_chunks(work, len(queries), _threads.thread_count(getattr(params, "num_threads", 0)))
         return distances, labels

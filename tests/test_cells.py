@@ -13,8 +13,8 @@ from scipy import sparse
 
 from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, clone_index
 from cccf_index.codes import expand
-from cccf_index.kernels.block import BLOCK
-from cccf_index.storage.cells import MIN_CLUSTERED, arrange
+from cccf_index.kernels.limits import BLOCK
+from cccf_index.storage.cells import MIN_CLUSTERED, arrange_cells
 
 ALL = SearchParametersCCCF(prune=False)
 
@@ -36,7 +36,7 @@ def test_cells_hold_all_rows_the_farthest_first(n, density):
     codes = clustered_codes(rng, n, density=density)
     member = np.sort(rng.integers(0, 3, n))
     ids = rng.permutation(n)
-    cells = arrange(codes.bits, codes.weights, 8, ids, member, 3)
+    cells = arrange_cells(codes.bits, codes.weights, 8, ids, member, 3)
     assert sorted(cells.order) == list(range(n))
     assert len(cells.groups) == len(cells.starts) - 1 == cells.centres.shape[1]
     assert (len(cells.groups) > 3) == (n >= MIN_CLUSTERED)

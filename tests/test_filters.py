@@ -11,7 +11,7 @@ from helpers import Model, assert_same, filled_index, random_codes
 from scipy import sparse
 
 from cccf_index import IndexCCCF, SearchParametersCCCF
-from cccf_index.storage.selectors import members, restrict
+from cccf_index.storage.selectors import restrict_parts, select_members
 
 N = 500
 CODES = random_codes(np.random.default_rng(0), N, density=0.5, distinct=100)
@@ -87,7 +87,7 @@ def test_remove_ids_takes_a_selector(name):
 def test_members_agrees_with_faiss_on_wide_ids():
     ids = np.sort(np.random.default_rng(0).integers(0, 2**62, 300))
     batch = faiss.IDSelectorBatch(ids[::3])
-    np.testing.assert_array_equal(np.sort(members(batch, ids)), ids[::3])
+    np.testing.assert_array_equal(np.sort(select_members(batch, ids)), ids[::3])
     assert [batch.is_member(int(i)) for i in ids] == np.isin(ids, ids[::3]).tolist()
 
 
@@ -139,7 +139,7 @@ def test_a_sparse_subset_is_searched_without_the_rest():
     """The parts that a search sees shrink with the subset, so that the scan costs no more than it must."""
     index = filled_index(random_codes(np.random.default_rng(0), 20_000))
     parts = index._snapshot().parts
-    few = restrict(parts, np.arange(10), "allow", 1)
+    few = restrict_parts(parts, np.arange(10), "allow", 1)
     assert sum(len(part.segment) for part in few) == 10
-    many = restrict(parts, np.arange(10_000), "allow", 1)
+    many = restrict_parts(parts, np.arange(10_000), "allow", 1)
     assert many[0].segment is parts[0].segment

@@ -126,8 +126,8 @@ def test_search_and_reconstruct_sees_one_state(monkeypatch):
         top_k(*arguments)
         index.reset()
 
-    top_k = scan.top_k
-    monkeypatch.setattr(scan, "top_k", removing)
+    top_k = scan.find_top_k
+    monkeypatch.setattr(scan, "find_top_k", removing)
     _, I, R = index.search_and_reconstruct(np.ones((1, 32)), 5)
     assert sorted(I[0]) == list(range(5))
     assert not np.isnan(R).any()

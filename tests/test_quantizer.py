@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cccf_index import CompositionalCodes
-from cccf_index.kernels import training
+from cccf_index.kernels import code_rows
 from cccf_index.learning.rows import Coded, Frame, Pairs, balanced_maps, moment
 from cccf_index.quantizer import CompositionalQuantizer, NotFittedError
 
@@ -366,5 +366,5 @@ def test_the_kernel_leaves_a_row_that_it_cannot_improve():
     coded = Coded.of(np.ones((3, 8), np.float32), 2, 2)
     none = Pairs.none(3, 8)
     form = (none.indptr, none.indices, none.targets, none.sizes, none.other, np.zeros((3, 8), np.float32), gram)
-    training.code_rows(*form, 2, 4, coded.signs, coded.weights, 0, 3)
+    code_rows.code_rows(*form, 2, 4, coded.signs, coded.weights, 0, 3)
     assert np.isfinite(coded.weights).all()

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cccf_index import CompositionalCodes, IndexCCCF
-from cccf_index.storage.segment import MIN_GROUP, Rows, Segment, assign_groups, component_sets
+from cccf_index.storage.groups import MIN_GROUP, assign_groups, find_component_sets
+from cccf_index.storage.item_rows import ItemRows
+from cccf_index.storage.segment import Segment
 from cccf_index.storage.state import FANOUT, MAX_BATCHES
 
 RNG = np.random.default_rng(0)
@@ -15,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 def rows_of(codes, ids=None):
     ids = np.arange(len(codes)) if ids is None else ids
-    return Rows(codes.bits, np.rint(codes.weights * 100).astype(np.uint32), None, ids)
+    return ItemRows(codes.bits, np.rint(codes.weights * 100).astype(np.uint32), None, ids)
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,7 +64,7 @@ def test_large_sets_of_components_are_groups_of_their_own():
 def test_nearly_dense_rows_are_one_group():
     weights = np.ones((5000, 8), dtype=np.uint8)
     weights[::10, 3] = 0
-    group, covers = assign_groups(component_sets(weights))
+    group, covers = assign_groups(find_component_sets(weights))
     assert covers.tolist() == [255]
     assert not group.any()
 

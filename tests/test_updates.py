@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from cccf_index.kernels import training
+from cccf_index.kernels import linear_algebra
 from cccf_index.models._rows import Rows
 
 
@@ -37,7 +37,7 @@ def test_cholesky_solves_a_positive_definite_system(p, dtype):
     x = rng.standard_normal((2 * p, p))
     gram, right = x.T @ x + np.eye(p), rng.standard_normal(p)
     result = right.astype(dtype)
-    assert training.cholesky_solve(gram.astype(dtype), result)
+    assert linear_algebra.cholesky_solve(gram.astype(dtype), result)
     np.testing.assert_allclose(
         result,
         np.linalg.solve(gram, right),
@@ -47,8 +47,8 @@ def test_cholesky_solves_a_positive_definite_system(p, dtype):
 
 
 def test_cholesky_reports_a_matrix_that_is_not_positive_definite():
-    assert not training.cholesky_solve(-np.eye(16), np.ones(16))
-    assert not training.cholesky_solve(np.full((16, 16), np.nan), np.ones(16))
+    assert not linear_algebra.cholesky_solve(-np.eye(16), np.ones(16))
+    assert not linear_algebra.cholesky_solve(np.full((16, 16), np.nan), np.ones(16))
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,1 +1,20 @@
-"""Every numba kernel, and what they share. Nothing here imports the rest of the package."""
+"""Every numba kernel, and what they share. Nothing here imports the rest of the package.
+
+From the outside in, a search goes through
+
+| file | subject |
+|---|---|
+| `entries` | what Python calls to search: flat arguments, one function for each kind of queries |
+| `search` | the order in which blocks of 64 rows are looked at |
+| `bounds` | how good a block can be at most, so that most are skipped |
+| `sketches` | queries prepared for 16-bit estimates of scores |
+| `block` | the estimates of 64 rows at a time, in LLVM's vectors |
+| `scoring` | exact scores of the few rows that are left |
+| `filters` | deleted and excluded items |
+| `heaps` | the best items of each query, and the order of equal scores |
+
+They share `batches` (queries), `layout` (segments as records), `memory` (access by address), `limits` (why no sum
+overflows), `lookup` (binary search, ids), `rounding` (integer weights of queries) and `decorators` (how kernels are
+compiled). Other kernels are `refinement` (inner products with full vectors), `building` (distances from cell centres)
+and, for training, `linear_algebra`, `rating_rows` and `code_rows`.
+"""

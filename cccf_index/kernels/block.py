@@ -1,89 +1,17 @@
-"""The innermost loop of a search, written in LLVM's own vectors: a block of 64 rows at a time, all in registers.
+"""The innermost loop of a search, in LLVM's own vectors: estimates of 64 scores at a time, all in registers.
 
 numba has no vectors, and what its loops become depends on what the compiler recognises. LLVM turns these into the
-widest instructions of any processor. After a change here, touch `kernels.py`: numba does not notice it.
+widest instructions of any processor.
 """
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
-from numba.np.numpy_support import from_dtype
 
-from cccf_index.kernels.layout import HANDLE
+from cccf_index.kernels.limits import BLOCK
 
-BLOCK = 64  # rows of a block: what reaches a limit is one 64-bit mask
 I8, I16, I32, I64 = (ir.IntType(width) for width in (8, 16, 32, 64))
-
-
-@intrinsic
-def popcount(context, word):
-    """Return the number of one bits: LLVM's ctpop, which vectorises."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.ctpop(arguments[0])
-
-    return word(word), generate
-
-
-@intrinsic
-def lowest_bit(context, word):
-    """Return the place of the lowest one bit of a word that is not 0."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return word(word), generate
-
-
-@intrinsic
-def half(context, bits):
-    """Return the float16 that the bits of a uint16 are, as float32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(bits), generate
-
-
-@intrinsic
-def table(context, address):
-    """Return the record of a segment at an address."""
-    record = from_dtype(HANDLE)
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(record))
-
-    return record(types.int64), generate
-
-
-@intrinsic
-def at(context, address, place, kind):
-    """Return one value of a kind, such as `np.float32`, at a place of the array at an address."""
-    result = kind.dtype
-
-    def generate(context, builder, signature, arguments):
-        data = builder.inttoptr(arguments[0], context.get_data_type(result).as_pointer())
-        return builder.load(builder.gep(data, [arguments[1]]))
-
-    return result(types.int64, types.int64, kind), generate
-
-
-@intrinsic
-def array_at(context, address, n, kind):
-    """Return the n values of a kind, a type or an array of it, at an address as an array."""
-    result = types.Array(kind.dtype, 1, "C")
-
-    def generate(context, builder, signature, arguments):
-        array = context.make_array(result)(context, builder)
-        value = context.get_data_type(result.dtype)
-        size = context.get_constant(types.intp, context.get_abi_sizeof(value))
-        data = builder.inttoptr(arguments[0], value.as_pointer())
-        populate_array(array, data=data, shape=[arguments[1]], strides=[size], itemsize=size, meminfo=None)
-        return array._getvalue()
-
-    return result(types.int64, types.int64, kind), generate
 
 
 def lanes(kind):
@@ -120,7 +48,7 @@ def load_apart(builder, address, kind, n):
 
 
 def count_ones(builder, vector):
-    """Return the number of one bits in each lane, as 16 bits."""
+    """Return the number of one bits of each lane, in 16-bit lanes."""
     width = vector.type.element.width
     function = ir.FunctionType(vector.type, [vector.type])
     ones = builder.call(
@@ -137,45 +65,51 @@ def high_product(builder, left, right):
     return builder.trunc(builder.ashr(product, equal(I32, 16)), lanes(I16))
 
 
-class Sum:
-    """A vector that is added up in a loop; LLVM keeps it in registers."""
+class Accumulator:
+    """A vector of 16-bit lanes that is summed up in a loop; LLVM keeps it in registers."""
 
     def __init__(self, builder):
         self.builder = builder
         self.place = cgutils.alloca_once(builder, lanes(I16))
 
     def set(self, value):
+        """Store a vector."""
         self.builder.store(value, self.place)
 
     def value(self):
+        """Return the vector."""
         return self.builder.load(self.place)
 
     def add(self, value):
+        """Add a vector, lane by lane, modulo 2^16."""
         self.set(self.builder.add(self.value(), value))
 
 
-# O(G * W * planes) vector operations. Invariant: no sum leaves 16 bits; the caller's factors and planes see to it.
+# O(G * W * planes) vector operations. Invariant: no sum leaves 16 bits, by the factors and planes; see `limits`.
 @intrinsic
-def reaching(context, tables, group, first, n_words, planes, n_planes, factors, top, limit):
+def sketch_block(context, segment, group, first, n_words, planes, n_planes, factors, top, limit):
     """Return as a mask which of the rows `first` to `first + 63` of a group have a sketch of at least `limit`.
 
     Bit b of the values of a query stands in plane b, the highest first, for each word of a component. The agreement of
     a code with the values is ``top - 2 * sum_b 2^b * hamming(code, plane b)``, and the sketch of a row the sum of
-    ``floor(factor * agreement * coarse weight / 512)`` over the components that query and group share.
+    ``floor(factor * agreement * coarse / UNIT)`` over the components that query and group share.
+
+    segment: record of `layout`; group, first, n_words, n_planes: int64; planes: words (G * W * planes,);
+    factors: int16 (G,); top, limit: int16. Returns uint64, bit i for row ``first + i``.
     """
 
     def generate(context, builder, signature, arguments):
-        tables, group, first, n_words, planes, n_planes, factors, top, limit = arguments
+        segment, group, first, n_words, planes, n_planes, factors, top, limit = arguments
         planes, factors = (
             context.make_array(signature.args[i])(context, builder, value).data
             for i, value in ((4, planes), (6, factors))
         )
         word = ir.IntType(signature.args[4].dtype.bitwidth)
         record = signature.args[0]
-        total, hamming, partial = Sum(builder), Sum(builder), Sum(builder)
+        total, hamming, partial = (Accumulator(builder) for _ in range(3))
 
         def field(name):
-            place = cgutils.get_record_member(builder, tables, record.offset(name), I64)
+            place = cgutils.get_record_member(builder, segment, record.offset(name), I64)
             return builder.load(place)
 
         def item(address, place):
@@ -210,10 +144,11 @@ def reaching(context, tables, group, first, n_words, planes, n_planes, factors, 
 
         def add_component(k, factor, slot):
             count(k, slot)
-            twice = builder.mul(hamming.value(), splat(builder, builder.add(factor, factor)))  # may wrap, and does back
+            # This may overflow; the subtraction undoes it modulo 2^16.
+            twice = builder.mul(hamming.value(), splat(builder, builder.add(factor, factor)))
             agreement = builder.sub(splat(builder, builder.mul(top, factor)), twice)
             weights = load(builder, builder.add(coarse, builder.add(item(bases, k), slot)), I8)
-            weights = builder.shl(builder.zext(weights, lanes(I16)), equal(I16, 7))  # * 2^7 / 2^16: / 512
+            weights = builder.shl(builder.zext(weights, lanes(I16)), equal(I16, 7))  # * 2^7 / 2^16: / UNIT
             total.add(high_product(builder, agreement, weights))
 
         n_components, shards, bases, coarse = (field(n) for n in ("n_components", "shards", "bases", "coarse"))
@@ -228,4 +163,4 @@ def reaching(context, tables, group, first, n_words, planes, n_planes, factors, 
         return builder.bitcast(builder.icmp_signed(">=", total.value(), splat(builder, limit)), I64)
 
     i64, i16 = types.int64, types.int16
-    return types.uint64(tables, i64, i64, i64, planes, i64, factors, i16, i16), generate
+    return types.uint64(segment, i64, i64, i64, planes, i64, factors, i16, i16), generate

@@ -1,20 +1,22 @@
-"""Heaps: of cells, the likeliest first, and of what each query has found, the worst first.
+"""Heaps: what each query has found, the worst first, and cells, the most promising first.
 
-Kernels are compiled without reference counts, which cost more than all else in them; so they cannot allocate.
+The order of a result is decided here, by `is_worse`: score descending, then id ascending.
 """
 
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-OPTIONS = {"nogil": True, "_nrt": False}
-kernel = njit(**OPTIONS)  # called by other kernels
-entry = njit(cache=True, **OPTIONS)  # called from Python
-allocating = njit(cache=True, nogil=True)
+from cccf_index.kernels.decorators import entry, kernel
 
 EMPTY_ID = np.iinfo(np.int64).max
 LOWEST = np.finfo(np.float32).min  # what faiss pads inner products with
+
+
+@kernel
+def is_worse(score, identity, other_score, other_identity):
+    """Whether an item stands below another in a result: a lower score, or the same score and a larger id."""
+    return score < other_score or (score == other_score and identity > other_identity)
 
 
 @kernel
@@ -34,10 +36,10 @@ def sift_down(heap, keys, place):
     heap[place] = cell
 
 
-# O(log k). Invariant: entry 0 is the worst of the heap, the lowest score or, among equals, the largest id.
+# O(log k). Invariant: entry 0 is the worst of the heap.
 @kernel
 def replace_worst(scores, ids, score, identity):
-    """Put (score, id) in the place of the heap's worst entry."""
+    """Put an item in the place of the heap's worst entry."""
     k = scores.size
     place = 0
     while True:
@@ -45,26 +47,31 @@ def replace_worst(scores, ids, score, identity):
         if child >= k:
             break
         other = child + 1
-        if other < k and (
-            scores[other] < scores[child] or (scores[other] == scores[child] and ids[other] > ids[child])
-        ):
+        if other < k and is_worse(scores[other], ids[other], scores[child], ids[child]):
             child = other
-        if scores[child] > score or (scores[child] == score and ids[child] < identity):
+        if not is_worse(scores[child], ids[child], score, identity):
             break
         scores[place], ids[place] = scores[child], ids[child]
         place = child
     scores[place], ids[place] = score, identity
 
 
+@kernel
+def push(scores, ids, score, identity):
+    """Put an item into the heap if it is better than the worst entry."""
+    if is_worse(scores[0], ids[0], score, identity):
+        replace_worst(scores, ids, score, identity)
+
+
 @entry
 def clear(scores, ids, lowest):
-    """Empty the heaps: `lowest` is below any score."""
+    """Empty the heaps (nq, k); `lowest` is below any score."""
     scores[:] = lowest
     ids[:] = EMPTY_ID
 
 
-def new_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
-    """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and ids."""
+def make_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
+    """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and int64 ids."""
     scores, ids = np.empty((nq, k), dtype=lowest.dtype), np.empty((nq, k), dtype=np.int64)
     clear(scores, ids, lowest)
     return scores, ids
@@ -72,8 +79,11 @@ def new_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
 
 # O(k log k) for each query: taking out the worst entry again and again leaves the best first.
 @entry
-def finish(scores, ids, divisors, D, I):
-    """Order each heap by score descending, then id ascending, and write it to D and I as faiss would."""
+def write_results(scores, ids, divisors, D, I):
+    """Sort each heap, and write it to D and I, (nq, at least k), padded as faiss does.
+
+    scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user.
+    """
     for q in range(scores.shape[0]):
         for last in range(scores.shape[1] - 1, 0, -1):
             score, identity = scores[q, 0], ids[q, 0]

@@ -157,7 +157,7 @@ class Probes(NamedTuple):
             thresholds[start:stop] = np.partition(scores, -head, axis=1)[:, -head]
             tied[start:stop] = np.count_nonzero(scores >= thresholds[start:stop, None], axis=1) > 2 * head
 
-        _threads.run_chunks(work, len(vectors), _threads.thread_count(0), most=64)
+        _threads.run_chunks(work, len(vectors), _threads.thread_count(0), least=64, most=64)
         vectors, thresholds = vectors[~tied], thresholds[~tied]  # a list of ties has no head
         if not len(vectors):
             return None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cccf_index import _threads
 from cccf_index.codes import CompositionalCodes
-from cccf_index.kernels import training
+from cccf_index.kernels import code_rows
 
 ROUNDS = 4  # of bits and weights in one update of a row
 ITQ_ITERATIONS = 30
@@ -92,7 +92,7 @@ class Coded(NamedTuple):
 
         def work(start: int, stop: int) -> None:
             form = (extra.indptr, extra.indices, extra.targets, extra.sizes, extra.other, linear, frame.gram)
-            training.code_rows(*form, max_active, rounds, self.signs, self.weights, start, stop)
+            code_rows.code_rows(*form, max_active, rounds, self.signs, self.weights, start, stop)
 
         _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=1024)
 
@@ -107,7 +107,7 @@ def times_columns(x: NDArray[np.float32], columns: NDArray[np.float32], num_thre
     out = np.empty((len(x), columns.shape[1]), dtype=np.float32)
 
     def work(start: int, stop: int) -> None:
-        training.map_rows(x, columns, out, start, stop)
+        code_rows.map_rows(x, columns, out, start, stop)
 
     _threads.run_chunks(work, len(x), _threads.thread_count(num_threads), least=64, most=4096)
     return out

@@ -32,7 +32,7 @@ def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
     try:
         model = _restored(meta, "", arrays)
     except container.BROKEN as error:
-        raise container.damaged(source, error) from error
+        raise container.damage_error(source, error) from error
     if not isinstance(model, kind):
         name = type(model).__name__
         raise ValueError(f"{source} holds a model {name}, not {kind.__name__}. Read it by {name}.load.")

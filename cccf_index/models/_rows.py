@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cccf_index import _threads
-from cccf_index.kernels import training
+from cccf_index.kernels import rating_rows
 
 
 class Rows(NamedTuple):
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
         other_weights: Any = None,
         base: Any = None,
     ) -> None:
-        """Solve every row's least squares with the other side fixed, in place; see `training.ridge_rows`.
+        """Solve every row's least squares with the other side fixed, in place; see `rating_rows.solve_rows`.
 
         Weights default to 1, `base` to none. `ridge` counts for each row as it is.
         """
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
         gram = np.empty((0, 0), dtype=out.dtype) if base is None else np.ascontiguousarray(base, dtype=out.dtype)
 
         def work(start: int, stop: int) -> None:
-            row = training.ridge_rows(*self, targets, other, *sides, pull, gram, sizes, out, start, stop)
+            row = rating_rows.solve_rows(*self, targets, other, *sides, pull, gram, sizes, out, start, stop)
             if row >= 0:
                 raise ValueError(
                     f"The least squares of row {row} left the range of {out.dtype}. "
@@ -64,10 +64,10 @@ class Rows(NamedTuple):
     def flip(
         self, targets: Any, other: Any, pull: Any, max_sweeps: int, signs: Any, weights: Any, other_weights: Any
     ) -> None:
-        """Improve every row's code with the other side fixed, in place; see `training.flip_rows`."""
+        """Improve every row's code with the other side fixed, in place; see `rating_rows.flip_rows`."""
 
         def work(start: int, stop: int) -> None:
-            training.flip_rows(*self, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop)
+            rating_rows.flip_rows(*self, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop)
 
         self._on_all_threads(work)
 
@@ -78,7 +78,7 @@ class Rows(NamedTuple):
         sides = _weights(left, right, weights, other_weights, values.dtype)
 
         def work(start: int, stop: int) -> None:
-            training.add_scores(*self, values, left, right, *sides, factor, start, stop)
+            rating_rows.add_scores(*self, values, left, right, *sides, factor, start, stop)
 
         self._on_all_threads(work)
 

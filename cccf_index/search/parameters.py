@@ -1,4 +1,4 @@
-"""How to search: what a caller may ask for, and what it comes to."""
+"""How to search: the parameters of a caller, and the validated options of one search."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cccf_index import _check, _threads
-from cccf_index.search import scan
-from cccf_index.storage.selectors import restrict
+from cccf_index.kernels.limits import BLOCK
+from cccf_index.kernels.search import PROBES
+from cccf_index.storage.selectors import restrict_parts
 from cccf_index.storage.state import Part, State
 
 
@@ -22,20 +23,20 @@ class SearchParametersCCCF:
     Parameters
     ----------
     sel : faiss.IDSelector or array_like of int, optional
-        Only items that it accepts are returned.
+        Return only items that it accepts.
     num_threads : int
-        0 takes what `faiss.omp_set_num_threads` allows.
+        0 uses as many threads as `faiss.omp_set_num_threads` allows.
     prune : bool
         Skip items whose bound is below the k-th best score. It never changes a result; False scores every item.
     coded : bool
-        For an index of vectors: encode queries before the search, which scores them in integers: faster, somewhat less
-        accurate. Otherwise they stay real-valued.
+        For an index of vectors: encode the queries first and score in integers, which is faster and somewhat less
+        accurate. By default queries stay real-valued.
     max_items : int, optional
-        Look at so many items only, in blocks of 64, the likeliest first: the result is approximate. `IndexCCCF.tune`
-        finds the number for a wanted recall.
+        Look at only this many items, in blocks of 64, the most promising first: the result is approximate.
+        `IndexCCCF.tune` finds the number for a target recall.
     shortlist : int, optional
-        For real-valued queries: their nearest codes choose ``shortlist * k`` items, which the queries themselves rank,
-        from the items' codes: approximate. Queries that are codes do without.
+        For real-valued queries: find ``shortlist * k`` items by the code nearest to the query, then rank them with the
+        query itself: the result is approximate. Coded queries ignore it.
 
     Examples
     --------
@@ -53,15 +54,15 @@ class SearchParametersCCCF:
 
     def __post_init__(self) -> None:
         self.num_threads = _check.integer(self.num_threads, "num_threads", 0)
-        self.max_items = _count(self.max_items, "max_items")
-        self.shortlist = _count(self.shortlist, "shortlist")
+        self.max_items = _check_count(self.max_items, "max_items")
+        self.shortlist = _check_count(self.shortlist, "shortlist")
         if not self.prune and (self.max_items or self.shortlist):
             raise ValueError("`prune` must be True with `max_items` or `shortlist`: without it every item is scored.")
         if self.coded and self.shortlist:
             raise ValueError("`shortlist` must be None with `coded`: it is for queries that stay real-valued.")
 
 
-def _count(value: int | None, name: str) -> int | None:
+def _check_count(value: int | None, name: str) -> int | None:
     return None if value is None else _check.integer(value, name, 1, or_else="or None")
 
 
@@ -69,17 +70,28 @@ DEFAULT = SearchParametersCCCF()
 NOTHING = np.zeros(2, dtype=np.int64)
 
 
-class Options(NamedTuple):
-    """What the keywords of a search come to."""
+class ExcludedIds(NamedTuple):
+    """What must not be returned to each query of a batch."""
 
-    parts: tuple[Part, ...]
-    exclude: sparse.csr_array | None
+    starts: NDArray[np.int64]  # (nq + 1,)
+    ids: NDArray[np.int64]  # ascending for each query
+
+
+class SearchOptions(NamedTuple):
+    """Validated search options."""
+
+    parts: tuple[Part, ...]  # with only the items that may be returned
+    n_items: int  # of all parts
+    exclude: sparse.csr_array | None  # pairs of query and id
     nq: int
     n_threads: int
-    effort: scan.Effort
+    prune: bool
+    max_items: int | None
+    shortlist: int | None
 
     @classmethod
-    def of(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> Options:
+    def from_keywords(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> SearchOptions:
+        """Check the keywords of a search of a state by nq queries."""
         if params is None:
             params = DEFAULT
         if not hasattr(params, "sel"):
@@ -88,22 +100,32 @@ class Options(NamedTuple):
             )
         parts = state.parts
         if params.sel is not None or allow is not None:
-            parts = restrict(restrict(parts, params.sel, "params.sel", nq), allow, "allow", nq)
+            parts = restrict_parts(restrict_parts(parts, params.sel, "params.sel", nq), allow, "allow", nq)
         return cls(
             parts,
+            sum(map(len, parts)),
             None if exclude is None else _check.pairs(exclude, "exclude", nq),
             nq,
             _threads.thread_count(getattr(params, "num_threads", 0)),
-            scan.Effort(
-                bool(getattr(params, "prune", True)),
-                _count(getattr(params, "max_items", None), "max_items"),
-                _count(getattr(params, "shortlist", None), "shortlist"),
-            ),
+            bool(getattr(params, "prune", True)),
+            _check_count(getattr(params, "max_items", None), "max_items"),
+            _check_count(getattr(params, "shortlist", None), "shortlist"),
         )
 
-    def excluded(self, rows: NDArray[np.int64]) -> scan.Pairs:
+    @property
+    def is_exact(self) -> bool:
+        """Whether no good item may be missed."""
+        return self.max_items is None
+
+    def count_blocks(self, part: Part) -> int:
+        """Return how many blocks of a part are looked at first, the most promising; if not exact, no others."""
+        if self.max_items is None:
+            return PROBES
+        return min(-(-self.max_items * len(part) // (self.n_items * BLOCK)), len(part.segment))
+
+    def excluded_ids(self, rows: NDArray[np.int64]) -> ExcludedIds:
         """Return the excluded ids of the queries in `rows`."""
         if self.exclude is None:
-            return (NOTHING if len(rows) == 1 else np.zeros(len(rows) + 1, dtype=np.int64)), NOTHING[:0]
+            return ExcludedIds(NOTHING if len(rows) == 1 else np.zeros(len(rows) + 1, dtype=np.int64), NOTHING[:0])
         chosen = self.exclude if len(rows) == self.nq else self.exclude[rows]
-        return chosen.indptr.astype(np.int64), chosen.indices.astype(np.int64)
+        return ExcludedIds(chosen.indptr.astype(np.int64), chosen.indices.astype(np.int64))

@@ -1,4 +1,4 @@
-"""Cells: the items of a group around a centre, the farthest first, so that those a ball bound keeps are a prefix."""
+"""Cells: items of a group around a centre, the farthest first, so that the ball bound always leaves a prefix."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from cccf_index import _threads
 from cccf_index.codes import expand
-from cccf_index.kernels.block import BLOCK
-from cccf_index.kernels.heaps import entry
+from cccf_index.kernels.building import fill_distances
+from cccf_index.kernels.limits import BLOCK
 
-MIN_CLUSTERED = 4096  # items of a segment that is worth a k-means
+MIN_CLUSTERED = 4096  # segments with fewer items are not worth a k-means
 CELL = 10.0  # times the root of the segment's items: about so many share a cell
 SAMPLE = 128  # items for each cell that k-means learns from
 ITERATIONS = 8
-MAX_DIMENSION = 2048  # of expanded vectors that are clustered
+MAX_CLUSTERED_DIMENSION = 2048  # longer expanded vectors are not clustered
 STEP = 65536  # vectors expanded at a time
-TINY = 1e-37  # float32 is not as exact below, and none is farther off
+TINY = 1e-37  # below, float32 is less exact; no radius is that small
 
 
 class Cells(NamedTuple):
-    """Where rows go: `order` puts them into cells, the farthest from the centre first."""
+    """Rows in cells, the farthest from the centre first."""
 
-    order: NDArray[np.int64]  # (n,)
+    order: NDArray[np.int64]  # (n,): the rows, cell after cell
     groups: NDArray[np.int64]  # (cells,)
     starts: NDArray[np.int64]  # (cells + 1,)
     block_starts: NDArray[np.int64]  # (cells + 1,)
@@ -33,7 +33,7 @@ class Cells(NamedTuple):
     radii: NDArray[np.float32]  # (blocks,)
 
 
-def arrange(
+def arrange_cells(
     words: NDArray[Any],
     weights: NDArray[Any],
     n_bits: int,
@@ -42,12 +42,12 @@ def arrange(
     n_groups: int,
     clustered: bool = True,
 ) -> Cells:
-    """Divide rows with words (n, G, W) and weights (n, G) into cells; `member` (n,) is the group of each.
+    """Divide rows with words (n, G, W), weights (n, G) and ids (n,) into cells; `member` (n,) is the group of each.
 
     A group that is small, or not to be `clustered`, is one cell around zero.
     """
     n, n_components = weights.shape
-    is_large = n >= MIN_CLUSTERED and n_components * n_bits <= MAX_DIMENSION
+    is_large = n >= MIN_CLUSTERED and n_components * n_bits <= MAX_CLUSTERED_DIMENSION
     per_cell = CELL * np.sqrt(n) if clustered and is_large else np.inf
     sizes = np.bincount(member, minlength=n_groups)
     counts = np.maximum(1, np.rint(sizes / per_cell)).astype(np.int64)
@@ -68,7 +68,7 @@ def arrange(
     n_blocks = -(-sizes // BLOCK)
     block_starts = np.concatenate(([0], np.cumsum(n_blocks)))
     heads = np.repeat(starts[:-1] - BLOCK * block_starts[:-1], n_blocks) + BLOCK * np.arange(n_blocks.sum())
-    # room for the rounding, in float32, of products with the centre (d terms) and of scores
+    # leave room for the rounding, in float32, of products with the centre (d terms) and of scores
     sure = (1e-4 + centres.shape[1] * 2.0**-23) * np.linalg.norm(centres.astype(np.float64), axis=1)
     radii = distances[order][heads] * (1 + 1e-4) + np.repeat(sure, n_blocks) + TINY
     groups = np.repeat(np.arange(n_groups), counts)
@@ -98,19 +98,3 @@ def cluster(
     centres = np.zeros((n_cells, weights.shape[1], n_bits), dtype=np.float32)
     centres[:, active] = means.centroids.reshape(n_cells, len(active), n_bits)
     return centres.reshape(n_cells, -1), nearest
-
-
-# O(n * d), of float64 sums.
-@entry
-def fill_distances(words: Any, weights: Any, n_bits: Any, cells: Any, centres: Any, distances: Any) -> None:
-    """Fill the distance of each row's expanded vector from its cell's centre, `centres` (cells, G * r)."""
-    word_bits = 8 * words.itemsize
-    for i in range(distances.size):
-        square = 0.0
-        for k in range(weights.shape[1]):
-            weight = np.float64(weights[i, k])
-            for j in range(n_bits):
-                bit = (np.uint64(words[i, k, j // word_bits]) >> np.uint64(j % word_bits)) & np.uint64(1)
-                off = (weight if bit else -weight) - centres[cells[i], k * n_bits + j]
-                square += off * off
-        distances[i] = np.sqrt(square)

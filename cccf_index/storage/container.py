@@ -45,9 +45,15 @@ BROKEN = (
 )  # fmt: skip
 
 
-def damaged(source: str, error: Exception) -> ValueError:
+def damage_error(source: str, error: Exception) -> ValueError:
     """Return the error to raise for a file that cannot be what it says it is."""
     return ValueError(f"{source} is damaged: {error}. Write it again from its source.")
+
+
+def require(fits: Any, name: str) -> None:
+    """Raise a ValueError unless a part of a file fits the others."""
+    if not fits:
+        raise ValueError(f"its {name} does not fit the rest")
 
 
 def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays) -> None:
@@ -77,7 +83,7 @@ def write(out: BinaryIO, kind: str, meta: Meta, arrays: Arrays) -> None:
 
 
 def write_file(path: str | os.PathLike[str], kind: str, meta: Meta, arrays: Arrays) -> None:
-    """Write beside `path`, flush to the disk and rename into place; a failure leaves the old file as it was."""
+    """Write beside `path`, flush to disk and rename into place; a failure leaves an older file unchanged."""
     target = os.path.realpath(os.fspath(path))
     folder, name = os.path.split(target)
     if not os.path.isdir(folder):
@@ -136,7 +142,7 @@ def read(
         if begin != offset:
             raise ValueError("there are bytes that belong to no array")
     except BROKEN as error:
-        raise damaged(source, error) from error
+        raise damage_error(source, error) from error
     if manifest["kind"] != kind:
         reader = READERS.get(manifest["kind"], "a newer cccf-index")
         raise ValueError(f"{source} holds {manifest['kind']}, not {kind}. Read it by {reader}.")

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from cccf_index import _check
 from cccf_index.storage.state import Part
 
-REBUILD = 1024  # grouping a row anew costs about as much as scoring it for this many queries
+REBUILD = 1024  # grouping a row again costs about as much as scoring it for this many queries
 
 
-def listed_ids(allowed: Any, name: str) -> NDArray[np.int64] | None:
+def list_ids(allowed: Any, name: str) -> NDArray[np.int64] | None:
     """Return the ids of an array or of an IDSelectorArray, ascending; None for other selectors."""
     if type(allowed) is faiss.IDSelectorArray:
         allowed = faiss.rev_swig_ptr(allowed.ids, allowed.n) if allowed.n else []
@@ -25,7 +25,7 @@ def listed_ids(allowed: Any, name: str) -> NDArray[np.int64] | None:
     return None if isinstance(allowed, faiss.IDSelector) else np.unique(_check.ids(allowed, name))
 
 
-def members(selector: faiss.IDSelector, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def select_members(selector: faiss.IDSelector, ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return those of the unique `ids` that the selector accepts, in no particular order.
 
     From Python faiss answers for one id a call, and its compound selectors do not show what they are made of.
@@ -42,22 +42,22 @@ def members(selector: faiss.IDSelector, ids: NDArray[np.int64]) -> NDArray[np.in
     return faiss.vector_to_array(labelled.id_map)
 
 
-def restrict(parts: tuple[Part, ...], allowed: Any, name: str, n_queries: int) -> tuple[Part, ...]:
+def restrict_parts(parts: tuple[Part, ...], allowed: Any, name: str, n_queries: int) -> tuple[Part, ...]:
     """Return the parts with only the items that `allowed`, an array of ids or a faiss selector, accepts."""
     if allowed is None or type(allowed) is faiss.IDSelectorAll:
         return parts
-    wanted = listed_ids(allowed, name)
+    wanted = list_ids(allowed, name)
     result = []
     for part in parts:
-        rows = part.find(members(allowed, part.segment.ids) if wanted is None else wanted)
+        rows = part.find(select_members(allowed, part.segment.ids) if wanted is None else wanted)
         rows = rows[rows >= 0]
         if len(rows) == len(part):
             result.append(part)
         elif len(rows) * REBUILD < n_queries * len(part.segment):
             if len(rows):
-                result.append(part.subset(rows, clustered=False))
+                result.append(part.select(rows, clustered=False))
         else:
             alive = np.zeros(len(part.segment), dtype=bool)
             alive[rows] = True
-            result.append(part.masked(alive))
+            result.append(part.mask(alive))
     return tuple(result)

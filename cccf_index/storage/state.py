@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _check
-from cccf_index.storage.segment import Rows, Segment
+from cccf_index.storage.item_rows import ItemRows
+from cccf_index.storage.segment import Segment
 
 FANOUT = 8  # this many parts of like size become one: an item is moved at most log8(n) times
 MAX_PENDING = 65536  # rows added in small batches wait for each other, or for the next reader
 MAX_BATCHES = 1024
-MAX_DEAD = 0.25  # a part with a larger share of deleted rows is written anew
+MAX_DEAD = 0.25  # a part with a larger share of deleted rows is rebuilt
 NO_BITS = np.empty(0, dtype=np.uint8)
 NO_BITS.flags.writeable = False
 
@@ -41,7 +42,7 @@ class Part:
             return np.zeros(len(self.segment), dtype=bool)
         return np.unpackbits(self.dead, count=len(self.segment), bitorder="little").view(bool)
 
-    def rows(self) -> Rows:
+    def rows(self) -> ItemRows:
         """Return the items that are not deleted."""
         return self.segment.decode(np.flatnonzero(~self.dead_mask))
 
@@ -52,30 +53,30 @@ class Part:
             rows[(self.dead[rows >> 3] >> (rows & 7)) & 1 > 0] = -1
         return rows
 
-    def subset(self, rows: NDArray[np.int64], clustered: bool = True) -> Part:
-        """Return a part of its own with only these rows, at least one."""
+    def select(self, rows: NDArray[np.int64], clustered: bool = True) -> Part:
+        """Return a new part with only these rows, at least one."""
         return Part(Segment.build(self.segment.decode(rows), self.segment.n_bits, clustered))
 
-    def masked(self, alive: NDArray[np.bool_]) -> Part:
+    def mask(self, alive: NDArray[np.bool_]) -> Part:
         """Return the part with all rows deleted but where `alive`, which no deleted row may be."""
         dead = np.packbits(~alive, bitorder="little")
         dead.flags.writeable = False
         return Part(self.segment, dead, len(alive) - int(np.count_nonzero(alive)))
 
-    def without(self, rows: NDArray[np.int64]) -> Part | None:
+    def remove(self, rows: NDArray[np.int64]) -> Part | None:
         """Return the part with these rows deleted too, None when nothing is left."""
         alive = ~self.dead_mask
         alive[rows] = False
         left = np.flatnonzero(alive)
         if not len(left):
             return None
-        return self.subset(left) if len(left) < (1 - MAX_DEAD) * len(alive) else self.masked(alive)
+        return self.select(left) if len(left) < (1 - MAX_DEAD) * len(alive) else self.mask(alive)
 
-    def shifted(self, add_id: int) -> Part:
+    def shift_ids(self, add_id: int) -> Part:
         """Return the part with `add_id` added to its ids."""
         if self.n_dead and int(self.segment.ids.max()) + add_id > _check.MAX_ID:  # a deleted id may lie beyond
-            return self.subset(np.flatnonzero(~self.dead_mask)).shifted(add_id)
-        return replace(self, segment=self.segment.shifted(add_id))
+            return self.select(np.flatnonzero(~self.dead_mask)).shift_ids(add_id)
+        return replace(self, segment=self.segment.shift_ids(add_id))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +84,12 @@ class State:
     """All items of an index; every method returns a new state."""
 
     parts: tuple[Part, ...] = ()
-    pending: tuple[Rows, ...] = ()
+    pending: tuple[ItemRows, ...] = ()
     n_pending: int = 0
     ntotal: int = 0
     next_id: int = 0
     scale: float | None = None  # what item weights were multiplied by; None: not known yet, or float weights
-    quantizer: Any = None  # what made the codes of vectors, if they are such
+    quantizer: Any = None  # the CompositionalQuantizer of an index of vectors
 
     @property
     def divisor(self) -> float:
@@ -100,8 +101,8 @@ class State:
         """Whether any item has a bias."""
         return any(part.segment.tables.bias.size for part in self.parts)
 
-    def added(self, rows: Rows) -> State:
-        """Take in a checked batch."""
+    def add(self, rows: ItemRows) -> State:
+        """Add a checked batch to the pending ones."""
         return replace(
             self,
             pending=self.pending + (rows,),
@@ -114,11 +115,11 @@ class State:
         """Whether the pending batches are worth a segment."""
         return self.n_pending >= MAX_PENDING or len(self.pending) >= MAX_BATCHES
 
-    def sealed(self, n_bits: int) -> State:
+    def seal(self, n_bits: int) -> State:
         """Group the pending batches into a segment, and merge parts of like size."""
         if not self.pending:
             return self
-        new = Part(Segment.build(Rows.concatenate(list(self.pending)), n_bits))
+        new = Part(Segment.build(ItemRows.concatenate(list(self.pending)), n_bits))
         return replace(self, parts=merge_alike(self.parts + (new,)), pending=(), n_pending=0)
 
     def find(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -131,19 +132,19 @@ class State:
             row_of[rows >= 0] = rows[rows >= 0]
         return part_of, row_of
 
-    def removed(self, part_of: NDArray[np.int64], row_of: NDArray[np.int64]) -> State:
+    def remove(self, part_of: NDArray[np.int64], row_of: NDArray[np.int64]) -> State:
         """Delete rows found by `find`."""
         parts = []
         for number, part in enumerate(self.parts):
             rows = row_of[part_of == number]
-            left = part.without(rows) if len(rows) else part
+            left = part.remove(rows) if len(rows) else part
             if left is not None:
                 parts.append(left)
         return replace(self, parts=merge_alike(tuple(parts)), ntotal=sum(map(len, parts)))
 
-    def merged(self, other: State, add_id: int, largest: int) -> State:
+    def merge(self, other: State, add_id: int, largest: int) -> State:
         """Take over the parts of another state, with `add_id` added to their ids, which end at `largest`."""
-        moved = tuple(part.shifted(add_id) for part in other.parts)
+        moved = tuple(part.shift_ids(add_id) for part in other.parts)
         return replace(
             self,
             parts=merge_alike(self.parts + moved),
@@ -152,7 +153,7 @@ class State:
             scale=other.scale if self.scale is None else self.scale,
         )
 
-    def rows_of(self, ids: NDArray[np.int64]) -> Rows | None:
+    def find_items(self, ids: NDArray[np.int64]) -> ItemRows | None:
         """Return the items with these ids in their order, or None if any is unknown. Nothing may be pending."""
         part_of, row_of = self.find(ids)
         if (part_of < 0).any():
@@ -163,10 +164,10 @@ class State:
             if len(place):
                 pieces.append(part.segment.decode(row_of[place]))
                 places.append(place)
-        rows = Rows.concatenate(pieces)
+        rows = ItemRows.concatenate(pieces)
         back = np.argsort(np.concatenate(places))
         bias = None if rows.bias is None else rows.bias[back]
-        return Rows(rows.words[back], rows.weights[back], bias, rows.ids[back])
+        return ItemRows(rows.words[back], rows.weights[back], bias, rows.ids[back])
 
     def ids(self) -> NDArray[np.int64]:
         """Return all ids in ascending order. Nothing may be pending."""
@@ -182,7 +183,7 @@ def merge_alike(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     crowded = next((alike for alike in levels.values() if len(alike) >= FANOUT), None)
     if crowded is None:
         return parts
-    rows = Rows.concatenate([part.rows() for part in crowded])
+    rows = ItemRows.concatenate([part.rows() for part in crowded])
     merged = Part(Segment.build(rows, crowded[0].segment.n_bits))
     return merge_alike(tuple(part for part in parts if part not in crowded) + (merged,))
 

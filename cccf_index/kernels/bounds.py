@@ -1,0 +1,72 @@
+"""How good the items of a cell, or of a block of it, can be at most: the bounds by which most blocks are skipped.
+
+A query x scores at most ``x.c + |x| * |y - c|`` with an item y of the cell around c (the *ball* bound), and at most
+what the largest weights in the cell allow (the *weight* bound). Both leave room for rounding.
+"""
+
+import numpy as np
+
+from cccf_index.kernels.decorators import kernel
+from cccf_index.kernels.limits import LANE_MAX, UNIT
+from cccf_index.kernels.memory import read, view_array
+
+TINY = 1e-37  # below, the rounding of float32 is not relative any more
+LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
+
+
+# O(cells * d), vectorised over the cells. Invariant: caps and slips are safe against rounding, and so are the radii.
+@kernel
+def measure_cells(segment, workspace, products, caps, slips):
+    """Measure the prepared query against all cells; return its length.
+
+    Filled are, float32 (cells,): products, with the centres; caps, what the weights allow; slips, how far sketches are
+    off.
+    """
+    n_cells, vector = segment.n_cells, workspace.vector
+    centres = view_array(segment.centres, vector.size * n_cells, np.float32)
+    peaks = view_array(segment.peaks, segment.n_components * n_cells, np.float32)
+    products[:] = 0
+    caps[:] = 0
+    slips[:] = segment.n_components + 1
+    square = 0.0
+    for j in range(vector.size):
+        value = vector[j]
+        square += np.float64(value) * value
+        if value != 0:
+            row = centres[j * n_cells : (j + 1) * n_cells]
+            for c in range(n_cells):
+                products[c] += value * row[c]
+    for k in range(segment.n_components):
+        most = workspace.reach[k] * np.float32(1 + 1e-4)
+        error = workspace.sketch_error[k] * (1.001 / UNIT / segment.step)  # in float64: a step may be tiny
+        certain = (workspace.sketch_reach[k] + workspace.sketch_error[k]) * np.float32(1.001 * segment.slip / UNIT)
+        row = peaks[k * n_cells : (k + 1) * n_cells]
+        for c in range(n_cells):
+            caps[c] += most * row[c]
+            slips[c] += np.float32(error * row[c]) + certain
+    return np.sqrt(square)
+
+
+# Invariant: an item of cell c scores less than the worst of the heap if it is nearer, or sketched lower.
+@kernel
+def find_thresholds(worst, c, segment, bias_scale, slack, product, cap, norm, unit, slip):
+    """Return how far from the centre of cell c an item must be to be good enough, and what its sketch must reach.
+
+    worst: the score to be reached; slack: how much of it may be rounding; product, cap, slip: of the cell, by
+    `measure_cells`; norm: the length of the query; unit: what 1 of a sketch is worth.
+    """
+    bias = read(segment.bias_peaks, c, np.float64) * bias_scale
+    least = worst - bias - slack * (abs(worst) + abs(bias)) - TINY
+    limit = np.int16(min(max(np.floor(least / unit - slip), -LANE_MAX - 1.0), float(LANE_MAX)))
+    if cap < least:
+        return np.inf, limit
+    return (least - product) / norm if norm > 0 else least, limit
+
+
+@kernel
+def estimate_best(c, block, segment, bias_scale, product, cap, norm):
+    """Return what the best item of a block of cell c may well score; minus infinity if there is no such block."""
+    if block >= read(segment.block_starts, c + 1, np.int64):
+        return -np.inf
+    likely = product + LIKELY * norm * read(segment.radii, block, np.float32)
+    return min(likely, np.float64(cap)) + read(segment.bias_peaks, c, np.float64) * bias_scale

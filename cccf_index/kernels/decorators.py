@@ -1,0 +1,17 @@
+"""How kernels are compiled.
+
+Search kernels are compiled without reference counts, which would cost more than everything else in them. So they
+cannot allocate; what they need is allocated once, by an entry point, and passed on.
+"""
+
+from numba import njit
+
+OPTIONS = {"nogil": True, "_nrt": False}
+kernel = njit(**OPTIONS)  # called by other kernels
+entry = njit(cache=True, **OPTIONS)  # called from Python
+allocating_kernel = njit(nogil=True)
+allocating_entry = njit(cache=True, nogil=True)
+
+# A sum may be taken in any order, which is the same order in every run: so it can use all lanes of a register.
+reordering_kernel = njit(fastmath={"reassoc", "contract"}, **OPTIONS)
+training_kernel = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})

@@ -1,0 +1,65 @@
+"""Ids and rows: the id of a row, and binary search for the row of an id."""
+
+import numpy as np
+
+from cccf_index.kernels.decorators import entry, kernel
+from cccf_index.kernels.memory import read, view_segment
+
+
+@kernel
+def read_id(segment, row):
+    """Return the id of a row."""
+    if segment.id_offsets == 0:
+        return segment.first_id + row
+    if segment.id_size == 4:
+        return segment.first_id + np.int64(read(segment.id_offsets, row, np.uint32))
+    return segment.first_id + read(segment.id_offsets, row, np.int64)
+
+
+# O(log n).
+@kernel
+def find_sorted(get, source, start, stop, wanted):
+    """Return the place of a value among the ascending ``get(source, place)`` from `start` to `stop`, or -1."""
+    low, high = np.int64(start), np.int64(stop)
+    while low < high:
+        middle = (low + high) // 2
+        if get(source, middle) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < stop and get(source, low) == wanted else np.int64(-1)
+
+
+@kernel
+def get_element(array, place):
+    """Return one element, for `find_sorted`."""
+    return array[place]
+
+
+@kernel
+def get_ordered_id(source, place):
+    """Return the id at a place of the ascending order of a segment's ids, for `find_sorted`."""
+    segment, order = source
+    return read_id(segment, np.int64(order[place]))
+
+
+# O(log n) for each wanted id.
+@entry
+def find_rows(address, wanted, order, rows):
+    """Fill `rows` with the row of each wanted id in the segment at an address, or -1.
+
+    wanted: int64 (m,); order: unsigned (n,), the rows by ascending id; rows: int64 (m,).
+    """
+    segment = view_segment(address)
+    for i in range(wanted.size):
+        place = find_sorted(get_ordered_id, (segment, order), 0, order.size, wanted[i])
+        rows[i] = np.int64(order[place]) if place >= 0 else -1
+
+
+@kernel
+def find_vector(identity, n, sorted_ids, order):
+    """Return the row of an id among n vectors, or -1; where `order` is empty, ids and rows are the same."""
+    if order.size == 0:
+        return identity if 0 <= identity < n else np.int64(-1)
+    place = find_sorted(get_element, sorted_ids, 0, n, identity)
+    return order[place] if place >= 0 else np.int64(-1)

@@ -1,0 +1,34 @@
+"""Integer weights of coded queries."""
+
+import numpy as np
+
+from cccf_index.kernels.decorators import entry
+
+
+# O(G) for each query.
+@entry
+def round_queries(weights, scale, most, most_scale, whole, item_scale, rounded, scales, bias_scales, divisors):
+    """Round the weights of queries times their scale; return the largest, and whether all of some query became 0.
+
+    weights: float32 (nq, G). scale: float, or 0 to make the largest weight of each query `most`. most_scale: the
+    largest scale where it must be `whole`, a whole number that biases can be multiplied by. item_scale: that of the
+    items. Filled are rounded: int64 (nq, G); scales, float64 (nq,); bias_scales, int64 (nq,); and divisors, float64
+    (nq,), what scores are divided by.
+    """
+    largest, any_lost = 0.0, False
+    for q in range(weights.shape[0]):
+        peak = np.float64(0)
+        for k in range(weights.shape[1]):
+            peak = max(peak, np.float64(weights[q, k]))
+        scales[q] = scale if scale > 0 else most / peak if peak > 0 else 1.0
+        bias_scales[q] = 1
+        if whole:
+            scales[q] = scale if scale > 0 else np.floor(min(max(scales[q], 1.0), most_scale))
+            bias_scales[q] = np.int64(scales[q])
+        divisors[q] = scales[q] * item_scale
+        top = np.rint(peak * scales[q])
+        for k in range(weights.shape[1]):
+            rounded[q, k] = np.int64(np.rint(weights[q, k] * scales[q])) if top < 2.0**62 else 0
+        largest = max(largest, top)
+        any_lost |= peak > 0 and top == 0
+    return largest, any_lost

@@ -1,0 +1,51 @@
+"""Checks of a segment that comes from a file: what does not fit together is refused, whatever its checksums say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index.codes import code_size
+from cccf_index.kernels.layout import FLOAT_TYPES, INTEGER_TYPES
+from cccf_index.kernels.limits import BLOCK
+from cccf_index.storage.container import require
+from cccf_index.storage.item_rows import needs_no_coarse
+
+
+def check_tables(
+    n_components: int, n_bits: int, float_weights: bool, shards: tuple[Any, ...], tables: dict[str, NDArray[Any]]
+) -> None:
+    """Make sure that no kernel will read outside the arrays, and that all have types it knows."""
+    types = FLOAT_TYPES if float_weights else INTEGER_TYPES
+    for name, array in tables.items():
+        require(array.dtype in map(np.dtype, types[name]), name)
+    starts, slots = tables["starts"], tables["slots"]
+    _check_starts(starts, "starts")
+    n, sizes = int(starts[-1]), np.diff(starts)[:, None]
+    stored = np.array([shard.ntotal for shard in shards])
+    require(all(shard.code_size == code_size(n_bits) for shard in shards), "shards")
+    require(slots.shape == (len(sizes), len(shards)), "slots")
+    require(((slots == -1) | ((slots >= 0) & (slots <= stored - sizes))).all(), "slots")
+    weights, coarse = tables["weights"], tables["coarse"]
+    require(weights.shape == (stored.sum(),), "weights")
+    require(coarse.shape in ((0,), weights.shape), "coarse")
+    peak = float(tables["peaks"].max(initial=0.0))  # not of all weights: a mapped file opens at once
+    require(coarse.size == weights.size or needs_no_coarse(weights, peak, n_bits), "coarse")
+    for name in ("bias", "id_offsets"):
+        require(tables[name].shape in ((0,), (n,)), name)
+    groups, cell_starts, block_starts = tables["cell_groups"], tables["cell_starts"], tables["block_starts"]
+    _check_starts(cell_starts, "cell_starts")
+    n_cells = len(cell_starts) - 1
+    require(cell_starts[-1] == n and groups.shape == (n_cells,), "cell_starts")
+    require(((groups >= 0) & (groups < len(sizes))).all(), "cell_groups")
+    require((cell_starts[:-1] >= starts[groups]).all() and (cell_starts[1:] <= starts[groups + 1]).all(), "cell_groups")
+    blocks = np.concatenate(([0], np.cumsum(-(-np.diff(cell_starts) // BLOCK))))
+    require(np.array_equal(block_starts, blocks) and tables["radii"].shape == (blocks[-1],), "block_starts")
+    require(tables["centres"].shape == (n_components * n_bits, n_cells), "centres")
+    require(tables["peaks"].shape == (n_components, n_cells) and tables["bias_peaks"].shape == (n_cells,), "peaks")
+
+
+def _check_starts(starts: NDArray[np.int64], name: str) -> None:
+    require(starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and (starts[1:] >= starts[:-1]).all(), name)

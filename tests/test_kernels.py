@@ -1,0 +1,258 @@
+"""The kernels by themselves: the 64-row block, the sketches and their overflow proof, the heaps, binary search."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from cccf_index.codes import CompositionalCodes
+from cccf_index.kernels import limits
+from cccf_index.kernels.batches import CodedBatch, RealBatch
+from cccf_index.kernels.block import sketch_block
+from cccf_index.kernels.bounds import measure_cells
+from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, make_heaps, push, write_results
+from cccf_index.kernels.limits import BLOCK, LANE_MAX, MAX_BITS, MAX_COMPONENTS, PLANES, UNIT
+from cccf_index.kernels.lookup import find_sorted, get_element
+from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_segment
+from cccf_index.kernels.search import make_workspace
+from cccf_index.kernels.sketches import prepare_query
+from cccf_index.storage.item_rows import ItemRows
+from cccf_index.storage.segment import Segment
+
+SHAPES = [(8, 16), (3, 5), (2, 30), (2, 64), (2, 130), (1, 512), (64, 4)]
+
+
+@njit
+def _block_mask(address, first, n_words, planes, n_planes, factors, top, limit):
+    segment = view_segment(address)
+    return sketch_block(segment, 0, first, n_words, planes, n_planes, factors, np.int16(top), np.int16(limit))
+
+
+@njit
+def _prepare(address, batch):
+    """Prepare query 0; return the workspace, what a unit is worth, and how far sketches are off in each cell."""
+    segment = view_segment(address)
+    workspace = make_workspace(segment, batch, 1)
+    unit = prepare_query(batch, 0, segment, workspace, 0)
+    measure_cells(segment, workspace, workspace.products[0], workspace.caps[0], workspace.slips[0])
+    return workspace.planes[0], workspace.factors[0], unit, workspace.slips[0]
+
+
+def make_segment(rng, shape, n=BLOCK, dtype=np.uint8, largest=255):
+    """A segment of one group, all components active, with weights up to `largest`."""
+    codes = CompositionalCodes.from_signs(rng.random((n, *shape)) < 0.5)
+    weights = rng.integers(1, largest + 1, (n, shape[0])).astype(dtype)
+    return Segment.build(ItemRows(codes.bits, weights, None, np.arange(n)), shape[1])
+
+
+def stored_codes(segment):
+    """Signs (n, G, r) and coarse weights (n, G) in the order of the segment's rows."""
+    rows = segment.decode(np.arange(len(segment)))
+    codes = CompositionalCodes(rows.words, np.ones(rows.weights.shape), segment.n_bits)
+    coarse = np.asarray(segment.tables.coarse).reshape(segment.n_components, len(segment)).T
+    return codes.to_signs().astype(np.int64), coarse.astype(np.int64)
+
+
+def unpack_planes(planes, shape, n_planes):
+    """The odd integers (G, r) that bit planes stand for."""
+    word_bits = 8 * planes.itemsize
+    n_words = len(planes) // (shape[0] * n_planes)
+    values = np.zeros(shape, dtype=np.int64)
+    for k in range(shape[0]):
+        for j in range(shape[1]):
+            for b in range(n_planes):
+                word = int(planes[(k * n_words + j // word_bits) * n_planes + b])
+                values[k, j] += ((word >> (j % word_bits)) & 1) << (n_planes - 1 - b)
+    return 2 * values - (2**n_planes - 1)
+
+
+def plain_sketches(segment, values, factors):
+    """The sketches of all rows by the definition, in integers that cannot overflow, and their largest parts."""
+    signs, coarse = stored_codes(segment)
+    agreement = np.einsum("nkj,kj->nk", signs, values) * factors.astype(np.int64)
+    terms = agreement * coarse // UNIT
+    return terms.sum(axis=1), np.abs(agreement).max(), np.abs(np.cumsum(terms, axis=1)).max()
+
+
+def n_words_of(segment):
+    return segment.decode(np.arange(1)).words.shape[2]
+
+
+def make_batch(kind, segment, rng, size=1.0):
+    """A batch of one query: codes with integer weights, codes with float weights, or a vector."""
+    shape = (segment.n_components, segment.n_bits)
+    words = segment.decode(np.arange(1)).words
+    if kind == "real":
+        vector = (size * rng.standard_normal((1, shape[0] * shape[1]))).astype(np.float32)
+        return RealBatch(words[:0], vector, segment.no_weights, shape[1], PLANES, 0.0)
+    weights = np.rint(1e6 * rng.random((1, shape[0]))).astype(np.int64)
+    if kind == "float":
+        weights = (size * rng.random((1, shape[0]))).astype(np.float32)
+    bias_scales = np.ones(1, dtype=weights.dtype)
+    query = CompositionalCodes.from_signs(rng.random((1, *shape)) < 0.5).bits
+    return CodedBatch(query, weights, bias_scales, segment.no_weights, shape[1], 1, 0.0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_planes", [1, PLANES])
+def test_a_block_tells_the_rows_whose_sketch_reaches_the_limit(shape, n_planes):
+    rng = np.random.default_rng(shape)
+    segment = make_segment(rng, shape, n=BLOCK + 5, largest=limits.max_coarse(shape[1]))
+    n_words = n_words_of(segment)
+    words = segment.decode(np.arange(1)).words.dtype
+    bits = rng.random((shape[0], n_planes, shape[1])) < 0.5
+    planes = np.concatenate([CompositionalCodes.from_signs(part[:, None]).bits[:, 0] for part in bits])
+    planes = planes.reshape(shape[0], n_planes, n_words).transpose(0, 2, 1).astype(words).ravel()
+    top = shape[1] * (2**n_planes - 1)
+    most = max(1, int(LANE_MAX // top))
+    factors = rng.integers(0, min(most, 40) + 1, shape[0]).astype(np.int16)
+    factors //= max(1, shape[0] // 8)  # so that no sum of terms leaves 16 bits
+    expected, _, largest = plain_sketches(segment, unpack_planes(planes, shape, n_planes), factors)
+    assert largest <= LANE_MAX
+    for first in (0, 5):
+        for limit in np.quantile(expected, [0.0, 0.3, 0.9, 1.0]).astype(int):
+            mask = int(_block_mask(segment.address, first, n_words, planes, n_planes, factors, top, limit))
+            found = [(mask >> i) & 1 == 1 for i in range(BLOCK)]
+            assert found == (expected[first : first + BLOCK] >= limit).tolist()
+
+
+@pytest.mark.parametrize("kind", ["integer", "float", "real"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("dtype", "largest"), [(np.uint8, 255), (np.uint16, 65535), (np.float32, 3)])
+def test_no_sketch_is_farther_off_than_its_slip(shape, kind, dtype, largest):
+    """The invariant of the search: an exact score lies within the slip of its sketch, so no good item is skipped."""
+    rng = np.random.default_rng([*shape, largest])
+    segment = make_segment(rng, shape, n=300, dtype=dtype, largest=largest)
+    batch = make_batch(kind, segment, rng)
+    planes, factors, unit, slips = _prepare(segment.address, batch)
+    sketches, _, _ = plain_sketches(segment, unpack_planes(planes, shape, batch.n_planes), factors)
+    signs, _ = stored_codes(segment)
+    weights = segment.decode(np.arange(len(segment))).weights.astype(np.float64)
+    if kind == "real":
+        query = batch.vectors[0].astype(np.float64).reshape(shape)
+    else:
+        query = unpack_planes(planes, shape, 1) * batch.weights[0].astype(np.float64)[:, None]
+    exact = np.einsum("nkj,kj,nk->n", signs, query, weights)
+    assert (np.abs(exact / (unit * UNIT * segment.tables.step) - sketches) <= slips[0]).all()
+
+
+def extreme_segment(shape, dtype, weight):
+    """Rows that all agree, with the largest weights there are."""
+    codes = CompositionalCodes.from_signs(np.ones((BLOCK, *shape)))
+    weights = np.full((BLOCK, shape[0]), weight, dtype=dtype)
+    return Segment.build(ItemRows(codes.bits, weights, None, np.arange(BLOCK)), shape[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n_components=st.sampled_from([1, 2, 7, MAX_COMPONENTS]),
+    n_bits=st.sampled_from([1, 4, 128, MAX_BITS]),
+    weight=st.sampled_from(
+        [(np.uint8, 1), (np.uint8, 63), (np.uint8, 255), (np.uint32, 2**23 - 1), (np.float32, 1e16)]
+    ),
+    spread=st.sampled_from([0.0, 1e-6, 0.5]),
+    size=st.sampled_from([1e-12, 1.0, 1e15]),
+    real=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+@example(MAX_COMPONENTS, MAX_BITS, (np.uint8, 255), 0.0, 1.0, True, 0)
+@example(MAX_COMPONENTS, MAX_BITS, (np.uint8, 63), 0.0, 1.0, False, 0)
+def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, spread, size, real, seed):
+    """The largest agreement of the largest weights: the proof of `limits` holds at its edges."""
+    rng, shape = np.random.default_rng(seed), (n_components, n_bits)
+    segment = extreme_segment(shape, *weight)
+    words = segment.decode(np.arange(1)).words
+    values = size * (1 - spread * rng.random(n_components))
+    if real:
+        vector = np.repeat(values, n_bits).astype(np.float32)[None]
+        batch = RealBatch(words[:0], vector, segment.no_weights, n_bits, PLANES, 0.0)
+    else:
+        weights = values.astype(np.float32)[None]
+        batch = CodedBatch(words, weights, np.ones(1, np.float32), segment.no_weights, n_bits, 1, 0.0)
+    planes, factors, _, _ = _prepare(segment.address, batch)
+    assert (factors >= 0).all()
+    assert factors.any()
+    _, agreement, total = plain_sketches(segment, unpack_planes(planes, shape, batch.n_planes), factors)
+    assert agreement <= LANE_MAX
+    assert total <= LANE_MAX
+    # and the sketches use the lane: a coarser unit would skip less
+    assert max(agreement, total) > LANE_MAX / 4
+
+
+def test_a_query_of_zeros_is_sketched_as_zeros():
+    segment = make_segment(np.random.default_rng(0), (4, 8))
+    words = segment.decode(np.arange(1)).words
+    nothing = CodedBatch(words, np.zeros((1, 4), np.int64), np.ones(1, np.int64), segment.no_weights, 8, 1, 0.0)
+    assert not _prepare(segment.address, nothing)[1].any()
+
+
+def offered(scores, ids, k, kind):
+    """What a heap of size k makes of items that are offered one by one."""
+    heap_scores, heap_ids = make_heaps(1, k, kind(-np.inf) if kind is np.float32 else kind(-(2**63)))
+    for score, identity in zip(scores, ids, strict=True):
+        push(heap_scores[0], heap_ids[0], kind(score), identity)
+    D, I = np.empty((1, k + 2), np.float32), np.empty((1, k + 2), np.int64)
+    write_results(heap_scores, heap_ids, np.full(1, 2.0), D, I)
+    return D[0], I[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(-5, 5), max_size=60), st.integers(1, 12), st.sampled_from([np.int64, np.float32]),
+    st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_a_heap_keeps_the_best_and_of_equal_scores_the_smallest_ids(scores, k, kind, seed):
+    ids = np.random.default_rng(seed).permutation(3 * len(scores) + 1)[: len(scores)] - len(scores)
+    D, I = offered(scores, ids, k, kind)
+    best = sorted(zip(scores, ids.tolist(), strict=True), key=lambda item: (-item[0], item[1]))[:k]
+    n = len(best)
+    assert I[:n].tolist() == [identity for _, identity in best]
+    assert D[:n].tolist() == [score / 2 for score, _ in best]
+    assert (I[n:] == -1).all()
+    assert (D[n:] == LOWEST).all()
+
+
+def test_a_heap_ignores_what_is_no_number():
+    D, I = offered([1.0, np.nan, 2.0], [0, 1, 2], 3, np.float32)
+    assert I.tolist() == [2, 0, -1, -1, -1]
+    assert EMPTY_ID not in I
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(-20, 20), unique=True, max_size=30), st.integers(-25, 25))
+def test_binary_search_finds_a_value_or_nothing(values, wanted):
+    array = np.array(sorted(values), dtype=np.int64)
+    place = find_sorted(get_element, array, 0, len(array), wanted)
+    assert (place == -1) if wanted not in values else (array[place] == wanted)
+    assert find_sorted(get_element, array, len(array), len(array), wanted) == -1
+
+
+def test_bit_operations_are_those_of_python():
+    @njit
+    def both(word):
+        return popcount(word), lowest_bit(word)
+
+    for word in (1, 2, 3, 96, 2**63, 2**64 - 1):
+        ones, place = both(np.uint64(word))
+        assert (int(ones), int(place)) == (bin(word).count("1"), (word & -word).bit_length() - 1)
+
+
+def test_half_precision_numbers_are_read_from_their_bits():
+    @njit
+    def read_half(bits):
+        return half_to_float(bits)
+
+    values = np.array([0.0, -1.5, 65504.0, 6e-8, np.inf], dtype=np.float16)
+    assert [read_half(bits) for bits in values.view(np.uint16)] == values.astype(np.float32).tolist()
+
+
+def test_the_constants_of_the_proof_leave_room():
+    """The inequalities that `limits` states, by themselves."""
+    assert limits.CODED_PEAK + MAX_BITS / 2 <= LANE_MAX
+    term = limits.COARSE_REACH / UNIT
+    assert limits.CODED_SUM + MAX_COMPONENTS * (term / 2 + 1) <= LANE_MAX
+    assert limits.REAL_SUM + MAX_COMPONENTS * (term + 1) <= LANE_MAX
+    assert MAX_BITS * limits.TOP <= LANE_MAX
+    for n_bits in range(1, MAX_BITS + 1):
+        assert n_bits * (limits.max_coarse(n_bits) + limits.COARSE_ERROR) <= limits.COARSE_REACH
