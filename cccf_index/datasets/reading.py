@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import re
 import warnings
 import zipfile
@@ -18,14 +19,108 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cccf_index import _check
+from cccf_index.datasets.ratings import INTEGER, Ratings
 
-INTEGER = re.compile("[+-]?[0-9]+")
+SEPARATORS = {".dat": "::", ".csv": ",", ".tsv": "\t"}
 NPZ_NAMES = ("user", "item", "rating")
 
 Triples = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]
 
 
-def read_npz(path: str) -> Triples:
+def read_ratings(
+    path: str | os.PathLike[str],
+    *,
+    sep: str | None = None,
+    columns: Sequence[int | str] | None = None,
+    header: bool | None = None,
+    duplicates: str = "error",
+    ids: str = "auto",
+) -> Ratings:
+    r"""Read ratings from a file: MovieLens ``.dat`` and ``.csv``, other delimited text, or ``.npz``.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A ``.npz`` holds arrays ``user``, ``item`` and ``rating``, or a matrix of `scipy.sparse.save_npz`. Anything else
+        is UTF-8 text, one rating a line, also gzipped (``.gz``).
+    sep : str, optional
+        What separates columns. None takes ``::`` for ``.dat``, a comma for ``.csv``, a tab for ``.tsv``, and
+        white space for anything else. Fields may stand in double quotes, except with ``::`` or white space.
+    columns : sequence of 2 or 3 int or str, optional
+        Where user, item and rating stand: places from 0, or names in the header. Two columns are implicit feedback, a
+        rating of 1 each. None takes the first three, or two where there are no more.
+    header : bool, optional
+        Whether the first line is a header. None takes it for one if it has a word for a rating and for the ids;
+        without a column of ratings, if it has words for ids where the second line has integers.
+    duplicates : {"error", "last", "mean"}
+        What to do when a user rated an item more than once.
+    ids : {"auto", "str"}
+        "str" keeps ids of text files as they are written; "auto" makes integers of them where all are such, so that
+        007 and 7 are one.
+
+    Returns
+    -------
+    Ratings
+        Users and items in the order of their ids.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from cccf_index.datasets import read_ratings
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "ratings.csv")
+    ...     _ = path.write_text("user,item,rating\nann,17,5\nbob,17,2\nbob,4,3\n")
+    ...     ratings = read_ratings(path)
+    >>> ratings
+    Ratings(2 users, 2 items, 3 ratings)
+    >>> ratings.user_rows(["bob"]), ratings.item_ids
+    (array([1]), array([ 4, 17]))
+    """
+    _check.choice(duplicates, "duplicates", ("error", "last", "mean"))
+    _check.choice(ids, "ids", ("auto", "str"))
+    name = os.fspath(path)
+    if name.endswith(".npz"):
+        if sep is not None or columns is not None:
+            raise ValueError("`sep` and `columns` must be None for .npz files.")
+        users, items, values = _read_npz(name)
+    else:
+        base = name.removesuffix(".gz")
+        separator = SEPARATORS.get(os.path.splitext(base)[1].lower()) if sep is None else sep
+        if separator is not None and (not isinstance(separator, str) or separator == ""):
+            raise ValueError(f"`sep` must be a string of at least one character, or None, got {separator!r}.")
+        users, items, values = _read_text(name, separator, columns, ids == "str", header)
+    if len(users) == 0:
+        raise ValueError(f"{name} holds no ratings.")
+    return _numbered(users, items, values, name, duplicates)
+
+
+def _numbered(
+    users: NDArray[Any], items: NDArray[Any], values: NDArray[np.float32], source: str, duplicates: str
+) -> Ratings:
+    """Give users and items numbers from 0, in the order of their ids."""
+    user_ids, rows = np.unique(users, return_inverse=True)
+    item_ids, columns = np.unique(items, return_inverse=True)
+    order = np.lexsort((columns, rows))  # stable: of equal pairs the last stays last
+    rows, columns, values = rows[order], columns[order], values[order]
+    new = np.concatenate([[True], (np.diff(rows) != 0) | (np.diff(columns) != 0)])
+    if not new.all():
+        if duplicates == "error":
+            user, item = (ids[part[~new][0]] for ids, part in ((user_ids, rows), (item_ids, columns)))
+            raise ValueError(
+                f"{source} holds the pair of user {user} and item {item} more than once. "
+                'Pass duplicates="last" or "mean" to keep one rating.'
+            )
+        if duplicates == "mean":
+            values = (np.add.reduceat(values, np.flatnonzero(new)) / np.diff([*np.flatnonzero(new), len(new)])).astype(
+                np.float32
+            )
+        else:
+            values = values[np.concatenate([new[1:], [True]])]
+        rows, columns = rows[new], columns[new]
+    return Ratings(sparse.csr_matrix((values, (rows, columns)), (len(user_ids), len(item_ids))), user_ids, item_ids)
+
+
+def _read_npz(path: str) -> Triples:
     """Read arrays `user`, `item` and `rating`, or a matrix of `scipy.sparse.save_npz`."""
     expected = "Expected arrays user, item and rating, or a matrix of scipy.sparse.save_npz."
     try:
@@ -60,17 +155,17 @@ def read_npz(path: str) -> Triples:
     return users, items, values.astype(np.float32)
 
 
-def read_text(
+def _read_text(
     path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool, header: bool | None
 ) -> Triples:
     """Read delimited text; see `datasets.read_ratings`."""
     try:
-        return _read_text(path, sep, columns, as_text, header)
+        return _read_fields(path, sep, columns, as_text, header)
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
         raise ValueError(f"{path} is not UTF-8 text, plain or gzipped: {error}. Convert it first.") from error
 
 
-def _read_text(
+def _read_fields(
     path: str, sep: str | None, columns: Sequence[int | str] | None, as_text: bool, header: bool | None
 ) -> Triples:
     """Read integers fast; a file with other ids, or with a line that is wrong, is read again line by line."""
