@@ -1,4 +1,4 @@
-"""Ratings from files or made up, with the ids of their users and items, and ways to split them."""
+"""Ratings with the ids of their users and items: read from files, split, or synthetic."""
 
 from cccf_index.datasets.ratings import Ratings
 from cccf_index.datasets.reading import read_ratings

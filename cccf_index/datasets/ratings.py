@@ -15,16 +15,16 @@ INTEGER = re.compile("[+-]?[0-9]+")
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """A matrix of ratings, and what its rows and columns stand for; frozen, see `dataclasses.replace`.
+    """A matrix of ratings with the ids of its rows and columns. Frozen: use `dataclasses.replace` to change it.
 
     Parameters
     ----------
     user_items : scipy.sparse.csr_matrix of float32, shape (n_users, n_items)
         A stored zero is a rating of zero.
     user_ids, item_ids : ndarray, shapes (n_users,) and (n_items,)
-        What your data calls the users of the rows and the items of the columns; each once.
+        The ids of the rows (users) and columns (items) in your data. They must be unique.
     user_features, item_features : ndarray of float32, shapes (n_users, any) and (n_items, any), optional
-        Side features.
+        Side features, one row per user or item.
     """
 
     user_items: sparse.csr_matrix
@@ -40,17 +40,17 @@ class Ratings:
             n = self.user_items.shape[axis]
             ids, features = np.asarray(getattr(self, f"{word}_ids")), getattr(self, f"{word}_features")
             if ids.shape != (n,) or len(np.unique(ids)) != n:
-                raise ValueError(f"`{word}_ids` must be {n} different ids, got {ids.dtype} of shape {ids.shape}.")
+                raise ValueError(f"`{word}_ids` must be {n} unique ids, got {ids.dtype} of shape {ids.shape}.")
             object.__setattr__(self, f"{word}_ids", ids)
             if features is not None and (np.ndim(features) != 2 or features.shape[0] != n):
                 raise ValueError(f"`{word}_features` must be of shape ({n}, any), got {np.shape(features)}.")
 
     def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
-        """Return the rows of users by their ids; an id that is not there is a ValueError."""
+        """Return the rows of users, int64 of the shape of `ids`; an unknown id raises a ValueError."""
         return find_rows(self.user_ids, ids, "users in these ratings")
 
     def item_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
-        """Return the columns of items by their ids, which are the rows of items in models and indexes."""
+        """Return the columns of items, int64 of the shape of `ids`: their rows in models and indexes."""
         return find_rows(self.item_ids, ids, "items in these ratings")
 
     def __repr__(self) -> str:
@@ -59,9 +59,10 @@ class Ratings:
 
 
 def find_places(known: NDArray[Any], wanted: ArrayLike) -> NDArray[np.int64]:
-    """Return where each id stands among those that are known, -1 where it does not.
+    """Return the place of each wanted id among the known ids, int64 of the shape of `wanted`; -1 if it is unknown.
 
-    Numbers that are given as text are found among numbers, 007 as 7, and numbers among text as they are written.
+    If the known ids are integers, text is read as an integer: "007" finds 7. If the known ids are text, an integer
+    is looked up as it is written: 7 finds "7".
     """
     ids = np.asarray(wanted)
     if known.dtype.kind in "iu" and ids.dtype.kind not in "iu":
@@ -80,7 +81,7 @@ def find_places(known: NDArray[Any], wanted: ArrayLike) -> NDArray[np.int64]:
 
 
 def find_rows(known: NDArray[Any], ids: ArrayLike, what: str) -> NDArray[np.int64]:
-    """Return where each id stands; one that is not known is a ValueError: `what` says of what they must be ids."""
+    """Return the place of each id among the known ids; an unknown id raises a ValueError that says `what` was known."""
     found = find_places(known, ids)
     if (found < 0).any():
         raise ValueError(f"`ids` must be ids of {what}, got {np.asarray(ids)[found < 0].tolist()[0]!r}.")

@@ -1,4 +1,4 @@
-"""Which ratings to keep: the k-core, and a train and a test part."""
+"""Select ratings: the k-core, and a split into training and test ratings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,24 @@ from cccf_index.datasets.ratings import Ratings
 
 
 def k_core(ratings: Ratings, k: int = 10) -> Ratings:
-    """Keep only users and items with at least k ratings among those that are kept (the paper's 10-core).
+    """Return the k-core: the largest part in which every user and item has at least k ratings (the paper uses k=10).
 
-    Rows and columns are numbered anew; `user_ids` and `item_ids` go with them.
+    Rows and columns are renumbered; `user_ids`, `item_ids` and the features are reduced to match.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    k : int
+        The minimum number of ratings per user and per item.
+
+    Returns
+    -------
+    Ratings
     """
     k = _check.integer(k, "k", 0)
     if not isinstance(ratings, Ratings):
         raise TypeError(
-            f"`ratings` must be Ratings, got {type(ratings).__name__}. Pass `Ratings(matrix, rows, columns)`."
+            f"`ratings` must be Ratings, got {type(ratings).__name__}. Pass `Ratings(matrix, user_ids, item_ids)`."
         )
     matrix = ratings.user_items.tocsr()
     users, items = np.arange(matrix.shape[0]), np.arange(matrix.shape[1])
@@ -32,7 +42,7 @@ def k_core(ratings: Ratings, k: int = 10) -> Ratings:
         users, items = users[user_ok], items[item_ok]
         matrix = matrix[user_ok][:, item_ok]
     if matrix.nnz == 0:
-        raise ValueError(f"No user and item have {k} ratings each: the {k}-core is empty. Use a smaller `k`.")
+        raise ValueError(f"The {k}-core is empty: too few users and items have {k} ratings each. Use a smaller `k`.")
     return replace(
         ratings,
         user_items=matrix,
@@ -46,20 +56,23 @@ def k_core(ratings: Ratings, k: int = 10) -> Ratings:
 def split_ratings(
     user_items: Any, test_size: float = 0.3, seed: int = 0
 ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-    """Hold out a random share of each user's ratings (the paper: 30 %, five times, by five seeds).
+    """Hold out a random share of each user's ratings for testing.
+
+    The paper holds out 30 % and repeats this with five seeds.
 
     Parameters
     ----------
-    user_items : scipy.sparse matrix
+    user_items : scipy.sparse matrix, shape (n_users, n_items)
         Ratings.
     test_size : float
-        The share to hold out, above 0 and below 1: ``floor(test_size * n)`` of n ratings, so that nobody loses all.
+        The share to hold out, above 0 and below 1. Of a user's n ratings ``floor(test_size * n)`` are held out, so
+        every user keeps at least one.
     seed : int
-        Of the random choice.
+        Seed of the random choice.
 
     Returns
     -------
-    train, test : scipy.sparse.csr_matrix of float32, of the shape of `user_items`
+    train, test : scipy.sparse.csr_matrix of float32, shape (n_users, n_items)
     """
     if not 0 < _check.number(test_size, "test_size") < 1:
         raise ValueError(f"`test_size` must be above 0 and below 1, got {test_size}.")

@@ -20,17 +20,31 @@ def synthetic_ratings(
     affinity: float = 0.0,
     seed: int = 0,
 ) -> Ratings:
-    """Make up ratings from 1 to 5 with planted groups of taste.
+    """Generate ratings from 1 to 5 with planted groups of taste.
 
-    Each user and item belongs to one of `n_groups` groups, whose members are alike up to individual differences. Users
-    differ in how many items they rate and how well they rate on the whole, items in popularity and quality. A rating
-    is the match of the two, rounded, with Gaussian noise. Of the items that a user rates a share of `affinity` is of
-    their own group; the others are of any.
+    Each user and each item belongs to one of `n_groups` groups, and members of a group are similar. Users also differ
+    in how many items they rate and in how high they rate, items in popularity and quality. A rating is how well user
+    and item match, plus Gaussian noise, rounded.
+
+    Parameters
+    ----------
+    n_users, n_items : int
+        The shape of the matrix.
+    n_groups : int
+        Groups of users and of items.
+    ratings_per_user : int
+        The mean number of ratings per user. No user rates more than half of the items.
+    noise : float
+        The standard deviation of the noise.
+    affinity : float
+        The share of a user's items that are drawn from the user's own group, 0 to 1. The others are drawn from all.
+    seed : int
+        Seed of everything random.
 
     Returns
     -------
     Ratings
-        The features of users and items tell their group, one column for each.
+        `user_features` and `item_features` are one-hot groups, one column per group.
     """
     n_users = _check.integer(n_users, "n_users", 1)
     n_items = _check.integer(n_items, "n_items", 2)
@@ -49,15 +63,15 @@ def synthetic_ratings(
     popularity = rng.permutation(1 / (np.arange(n_items) + 10))
 
     counts = np.clip(np.rint(ratings_per_user * rng.gamma(4, 0.25, n_users)), 1, n_items // 2).astype(np.int64)
-    rows = np.repeat(np.arange(n_users), counts + counts // 2)  # more than wanted: some draws fall together
-    drawn = _drawn(rng, popularity, np.arange(n_items), len(rows))
+    rows = np.repeat(np.arange(n_users), counts + counts // 2)  # more than needed: some draws repeat
+    drawn = _draw_items(rng, popularity, np.arange(n_items), len(rows))
     for group in range(n_groups) if affinity else ():
         own = np.flatnonzero((user_groups[rows] == group) & (rng.random(len(rows)) < affinity))
         members = np.flatnonzero(item_groups == group)
         if len(members):
-            drawn[own] = _drawn(rng, popularity, members, len(own))
+            drawn[own] = _draw_items(rng, popularity, members, len(own))
     rows, columns = np.divmod(np.unique(rows * n_items + drawn), n_items)
-    order = np.lexsort((rng.random(len(rows)), rows))  # of each user's items, keep as many as wanted at random
+    order = np.lexsort((rng.random(len(rows)), rows))  # keep a random choice of each user's items
     place = np.arange(len(rows)) - np.searchsorted(rows, rows)
     kept = order[place < counts[rows]]
     rows, columns = rows[kept], columns[kept]
@@ -74,9 +88,9 @@ def synthetic_ratings(
     )
 
 
-def _drawn(
+def _draw_items(
     rng: np.random.Generator, popularity: NDArray[np.float64], items: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Draw n of these items, each as often as it is popular."""
+    """Draw n of these items with replacement, in proportion to their popularity."""
     share = np.cumsum(popularity[items])
     return items[np.minimum(np.searchsorted(share, rng.random(n) * share[-1]), len(items) - 1)]
