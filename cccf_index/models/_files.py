@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index._json import to_plain
 from cccf_index.codes import CompositionalCodes
 from cccf_index.learning.history import Iteration
 from cccf_index.quantizer import CompositionalQuantizer
@@ -37,13 +37,6 @@ def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
         name = type(model).__name__
         raise ValueError(f"{source} holds a model {name}, not {kind.__name__}. Read it by {name}.load.")
     return model
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of any kind as one that JSON knows."""
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value)
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
 
 
 def _is_model(value: Any) -> bool:
@@ -79,7 +72,7 @@ def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict
             meta["models"][name] = _described(value, f"{place}.", arrays)
         else:
             part = meta["numbers" if name.endswith("_") else "params"]
-            part[name] = _plain(value)
+            part[name] = to_plain(value)
     return meta
 
 

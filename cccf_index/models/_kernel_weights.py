@@ -8,6 +8,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index._vectors import normalize_rows
+
 KERNELS = ("epanechnikov", "triangular", "uniform")
 DISTANCES = ("angular", "arccos")
 ANCHORS = ("kmeans", "random")
@@ -48,7 +50,8 @@ def component_weights(
     the kernel, ``0.75 * (1 - d^2)``, is cut at the bandwidth, as in the paper, and where it is negative. A row
     without a positive weight has weight 1 for its nearest anchor.
     """
-    cosines = _unit(latents) @ _unit(anchors).T
+    rows, centres = (normalize_rows(part.astype(np.float64)) for part in (latents, anchors))
+    cosines = rows @ centres.T  # a zero row is at a right angle to every anchor
     angle = np.arccos(np.clip(cosines, -1, 1))
     if distance == "angular":
         x = angle * (2 / np.pi) / bandwidth
@@ -62,10 +65,3 @@ def component_weights(
     if normalize:
         weights /= weights.sum(axis=1, keepdims=True)
     return weights.astype(np.float32)
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
-    """Return rows of length 1; a zero row stays, at a right angle to everything."""
-    vectors = vectors.astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
