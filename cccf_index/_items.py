@@ -23,7 +23,7 @@ from cccf_index.codes import (
     round_weights,
     word_layout,
 )
-from cccf_index.learning.alternation import MAX_DIMENSION
+from cccf_index.learning.plan import MAX_DIMENSION
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.storage.segment import Rows
 from cccf_index.storage.selectors import listed_ids, members
@@ -275,7 +275,7 @@ class CodedItems:
             rows = self._known(state, ids, "key")
             weights = rows.weights.astype(np.float64) / state.divisor
             expanded = expand(rows.words, weights.astype(np.float32), self.n_bits)
-            vectors[:] = expanded if state.quantizer is None else state.quantizer._decoded(expanded)
+            vectors[:] = expanded if state.quantizer is None else state.quantizer._decode_vectors(expanded)
         return vectors
 
     @property

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cccf_index import CompositionalCodes
 from cccf_index.kernels import training
-from cccf_index.learning.rows import Coded, Frame, Pairs, balanced_maps, moment
+from cccf_index.learning.rows import CodedRows, ExtraPairs, Frame, compute_moment
+from cccf_index.learning.start import compute_balanced_maps
 from cccf_index.quantizer import CompositionalQuantizer, NotFittedError
 
 
@@ -38,14 +39,14 @@ def row_problem(seed, n, n_components, r, n_pairs=0):
     rng = np.random.default_rng(seed)
     d = n_components * r
     y = rng.standard_normal((3 * d, d)).astype(np.float32)
-    frame = Frame.of(y.T @ y / len(y), rng.standard_normal((d, d)))
+    frame = Frame.from_moments(y.T @ y / len(y), rng.standard_normal((d, d)))
     x = rng.standard_normal((n, d)).astype(np.float32)
-    coded = Coded.of(rng.standard_normal((n, d)), n_components, n_components)
+    coded = CodedRows.from_vectors(rng.standard_normal((n, d)), n_components, n_components)
     pairs = None
     if n_pairs:
         counts = rng.integers(0, n_pairs + 1, n)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        pairs = Pairs(
+        pairs = ExtraPairs(
             starts,
             rng.integers(0, len(y), starts[-1]).astype(np.int32),
             rng.standard_normal(starts[-1]).astype(np.float32),
@@ -57,7 +58,7 @@ def row_problem(seed, n, n_components, r, n_pairs=0):
 
 def values(x, frame, coded, pairs):
     """The value of each row by its definition, in float64."""
-    rows = coded.vectors().astype(np.float64)
+    rows = coded.expand().astype(np.float64)
     result = np.einsum("ij,ij->i", rows @ frame.gram, rows) - 2 * np.einsum("ij,ij->i", rows, x @ frame.cross.T)
     for i in range(len(rows) if pairs else 0):
         own = slice(pairs.indptr[i], pairs.indptr[i + 1])
@@ -71,7 +72,7 @@ def values(x, frame, coded, pairs):
 def test_a_row_update_never_raises_its_value(n_components, r, n_pairs, seed, data):
     x, frame, coded, pairs = row_problem(seed, 20, n_components, r, n_pairs)
     active = data.draw(st.integers(1, n_components))
-    coded = Coded.of(coded.vectors(), n_components, active)
+    coded = CodedRows.from_vectors(coded.expand(), n_components, active)
     before = values(x, frame, coded, pairs)
     coded.improve(x, frame, active, pairs)
     after = values(x, frame, coded, pairs)
@@ -88,12 +89,12 @@ def test_weights_are_the_least_squares_of_their_bits_and_no_single_flip_helps(n_
         coded.improve(x, frame, 4, pairs)
     best = values(x, frame, coded, pairs)
     for q in range(24):
-        turned = Coded(coded.signs.copy(), coded.weights)
+        turned = CodedRows(coded.signs.copy(), coded.weights)
         turned.signs[:, q] *= -1
         assert (values(x, frame, turned, pairs) >= best - 1e-3).all()
     for k in range(4):
         for factor in (0.99, 1.01):
-            scaled = Coded(coded.signs, coded.weights.copy())
+            scaled = CodedRows(coded.signs, coded.weights.copy())
             scaled.weights[:, k] *= factor
             assert (values(x, frame, scaled, pairs) >= best - 1e-4).all()
 
@@ -101,9 +102,9 @@ def test_weights_are_the_least_squares_of_their_bits_and_no_single_flip_helps(n_
 def test_sparse_rows_drop_the_component_with_the_least_energy():
     """With orthogonal directions the best two of three components are the two largest."""
     gram = np.eye(12)
-    frame = Frame.of(gram, np.eye(12))
+    frame = Frame.from_moments(gram, np.eye(12))
     x = np.repeat([[3.0, 0.1, 2.0]], 4, axis=1).astype(np.float32)
-    coded = Coded.of(x[:, ::-1].copy(), 3, 2)
+    coded = CodedRows.from_vectors(x[:, ::-1].copy(), 3, 2)
     coded.improve(x, frame, 2)
     assert coded.weights.round(4).tolist() == [[3.0, 0.0, 2.0]]
 
@@ -111,12 +112,12 @@ def test_sparse_rows_drop_the_component_with_the_least_energy():
 def test_balanced_maps_are_the_singular_directions_of_the_scores():
     users, items = embeddings(p=10)
     even = np.full(400, 1 / 400), np.full(300, 1 / 300)
-    left, right = balanced_maps(moment(users, even[0]), moment(items, even[1]), 6)
+    left, right = compute_balanced_maps(compute_moment(users, even[0]), compute_moment(items, even[1]), 6)
     scores = users.astype(np.float64) @ items.T
     P, sizes, Q = np.linalg.svd(scores, full_matrices=False)
     wanted = (P[:, :6] * sizes[:6]) @ Q[:6]
     np.testing.assert_allclose((users @ left) @ (items @ right).T, wanted, atol=1e-3 * np.abs(wanted).max())
-    mapped = moment(users @ left, even[0])
+    mapped = compute_moment(users @ left, even[0])
     np.testing.assert_allclose(mapped, np.diag(np.diag(mapped)), atol=1e-4 * mapped.max())
 
 
@@ -320,7 +321,7 @@ def test_bad_vectors_are_refused_and_change_nothing():
         fitted.fit(items.astype(complex), users)
     with pytest.raises(ValueError, match="item_weights"):
         fitted.fit(items, users, item_weights=np.zeros(300))
-    with pytest.raises(ValueError, match="`item_weights` must not be negative"):
+    with pytest.raises(ValueError, match="`item_weights` must be at least 0"):
         fitted.fit(items, users, item_weights=-np.ones(300))
     with pytest.raises(ValueError, match=r"`item_weights` must be of shape \(300,\)"):
         fitted.fit(items, users, item_weights=np.ones(3))
@@ -352,19 +353,19 @@ def test_lists_of_ties_and_items_beyond_all_lists_cost_little():
     users, items = embeddings(n_users=5000, n_items=1000)
     users[::2] = 0  # whose lists are one tie
     fitted = quantizer().fit(items, users)
-    probes = fitted._learned.probes
+    probes = fitted._encoder.probes
     assert 1000 < len(probes.vectors) <= 2500
-    pairs = probes.pairs((items[:50] - fitted.item_mean_) * 1000)
+    pairs = probes.find_pairs((items[:50] - fitted.item_mean_) * 1000)
     assert np.diff(pairs.indptr).max() <= 256
     assert np.isfinite(fitted.encode_items(items[:50] * 1000).weights).all()
     tied = quantizer().fit(np.ones((100, 4)), users[1::2, :4])
-    assert tied._learned.probes is None
+    assert tied._encoder.probes is None
 
 
 def test_the_kernel_leaves_a_row_that_it_cannot_improve():
     gram = np.zeros((8, 8), np.float32)
-    coded = Coded.of(np.ones((3, 8), np.float32), 2, 2)
-    none = Pairs.none(3, 8)
+    coded = CodedRows.from_vectors(np.ones((3, 8), np.float32), 2, 2)
+    none = ExtraPairs.empty(3, 8)
     form = (none.indptr, none.indices, none.targets, none.sizes, none.other, np.zeros((3, 8), np.float32), gram)
     training.code_rows(*form, 2, 4, coded.signs, coded.weights, 0, 3)
     assert np.isfinite(coded.weights).all()

@@ -66,8 +66,8 @@ def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict
         elif isinstance(value, np.ndarray):
             arrays[place] = value
         elif isinstance(value, CompositionalQuantizer):
-            meta["quantizers"][name] = value._meta()
-            arrays |= {f"{place}.{part}": array for part, array in value._arrays().items()}
+            meta["quantizers"][name] = value._describe()
+            arrays |= {f"{place}.{part}": array for part, array in value._collect_arrays().items()}
         elif _is_model(value):
             meta["models"][name] = _described(value, f"{place}.", arrays)
         else:
@@ -84,7 +84,7 @@ def _restored(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]
     for name, part in meta.get("quantizers", {}).items():
         own = f"{prefix}{name}."
         kept = {place.removeprefix(own): array for place, array in arrays.items() if place.startswith(own)}
-        fitted[name] = CompositionalQuantizer._restored(part, kept)
+        fitted[name] = CompositionalQuantizer._restore(part, kept)
     for name, n_bits in meta["codes"].items():
         fitted[name] = CompositionalCodes(arrays[f"{prefix}{name}.bits"], arrays[f"{prefix}{name}.weights"], n_bits)
     for place, array in arrays.items():

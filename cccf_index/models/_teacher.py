@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index.learning.alternation import MAX_DIMENSION
+from cccf_index.learning.plan import MAX_DIMENSION
 from cccf_index.models._teacher_tuning import Choice, chosen, item_bias, user_means
 from cccf_index.models.mf import MF
 
