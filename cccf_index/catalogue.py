@@ -70,7 +70,7 @@ class Catalogue:
         zero, one = (float(value) for value in model.to_ratings(np.array([0.0, 1.0])))
         bias = getattr(model, "user_bias_", np.zeros(len(rows), dtype=np.float32))
         intercepts = np.asarray(bias + zero, dtype=np.float32)
-        return cls(model.to_index(scale), item_ids, user_ids, model._queries_of(rows), one - zero, intercepts)
+        return cls(model.to_index(scale), item_ids, user_ids, model._get_queries(rows), one - zero, intercepts)
 
     @classmethod
     def of_vectors(

@@ -146,8 +146,8 @@ class CompositionalQuantizer:
                 raise ValueError("`item_weights` must be at least 0, with some above 0.")
         if user_vectors is None:
             warnings.warn(
-                "There are no `user_vectors`: codes are fitted to queries like the items. Pass a sample of the queries, "
-                "or the items themselves.",
+                "There are no `user_vectors`: codes are fitted to queries like the items. Pass a sample of the "
+                "queries, or the items themselves.",
                 stacklevel=3,
             )
         users = items if user_vectors is None else _check_vectors(user_vectors, "user_vectors", items.shape[1], least=1)

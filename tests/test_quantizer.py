@@ -331,7 +331,7 @@ def test_bad_vectors_are_refused_and_change_nothing():
     with pytest.raises(ValueError, match="rectangular"):
         fitted.fit([[1, 2], [3]])
     for size in (1e-12, 1e12):
-        with pytest.raises(ValueError, match=r"root mean square.*Multiply"):
+        with pytest.raises(ValueError, match=r"root mean square.*Rescale"):
             fitted.fit(items * np.float32(size), users)
     with pytest.raises(ValueError, match="4x8 bits"):
         fitted.decode(CompositionalCodes.from_signs(np.ones((1, 2, 8))))

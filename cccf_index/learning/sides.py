@@ -77,7 +77,7 @@ class Sides(NamedTuple):
         return Frame.from_moments(compute_moment(x, even), compute_moment(x, even, self.users))
 
     def build_query_frame(self, query_map: NDArray[np.float32]) -> Frame:
-        """Return the problem of the items' codes, with real-valued queries fixed: users mapped by `query_map` (d, p)."""
+        """Return the problem of the items' codes, with queries fixed: users mapped by `query_map` (d, p)."""
         cross = query_map @ self.user_moment
         return Frame.from_moments(cross @ query_map.T, cross)
 

@@ -13,8 +13,8 @@ from cccf_index import _check
 from cccf_index.codes import MAX_BITS, MAX_COMPONENTS, CompositionalCodes
 from cccf_index.index import IndexCCCF
 from cccf_index.models._features import FeatureFit
-from cccf_index.models._rows import Observed, Rows
-from cccf_index.models._training import Plan, Side, fold_in, train
+from cccf_index.models._rows import Observed, RatingRows
+from cccf_index.models._training import Side, TrainingPlan, fold_in, train
 from cccf_index.models.base import Recommender
 
 REGULARIZATION = 0.06  # of the relaxed start, for None
@@ -62,13 +62,13 @@ class CodeModel(Recommender):
         if codes is not self.item_codes_:
             index = self.to_index()
             self._indexed = (self.item_codes_, index)  # kept, so that a call for one user is cheap
-        return index.search(self._queries_of(users), k, exclude=exclude)
+        return index.search(self._get_queries(users), k, exclude=exclude)
 
-    def _queries_of(self, users: NDArray[np.int64]) -> Any:
+    def _get_queries(self, users: NDArray[np.int64]) -> Any:
         """Return what searches the index for users."""
         return self.user_codes_[users]
 
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.user_codes_[users].to_vectors(), self.item_codes_[items].to_vectors()
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
@@ -81,7 +81,7 @@ class CodeModel(Recommender):
     ) -> None:
         """Become fitted, at the end of `fit`: what fails before changes nothing."""
         self.n_users_, self.n_items_ = ratings.shape
-        self.rating_range_, self.rating_scale_ = rating_range(ratings), scale
+        self.rating_range_, self.rating_scale_ = find_rating_range(ratings), scale
         self.user_codes_, self.item_codes_ = users, items
         self.history_ = history
 
@@ -125,9 +125,9 @@ class DiscreteModel(CodeModel):
         self.seed = seed
         self.verbose = verbose
 
-    def _plan(self, scale: float) -> Plan:
+    def _make_plan(self, scale: float) -> TrainingPlan:
         """Check the parameters."""
-        return Plan(
+        return TrainingPlan(
             n_bits=_check.integer(self.n_bits, "n_bits", 1, MAX_BITS),
             scale=scale,
             regularization=_check.number(
@@ -149,7 +149,7 @@ class DiscreteModel(CodeModel):
         features: tuple[FeatureFit | None, FeatureFit | None] = (None, None),
     ) -> None:
         """Learn the codes of users and items with these weights, (G, n) each."""
-        plan = self._plan(1.0)
+        plan = self._make_plan(1.0)
         users, items = weights
         pattern = (np.ones_like(ratings.values), ratings.users.indices, ratings.users.indptr)
         rated = sparse.csr_array(pattern, shape=ratings.shape)
@@ -167,33 +167,33 @@ class DiscreteModel(CodeModel):
                     f"`user_items` must have more {word} with ratings than n_bits, which is {plan.n_bits}, got {n}: so "
                     f"few cannot have decorrelated bits. Use fewer bits, or {name}=0."
                 )
-        scaled = ratings._replace(values=scaled_ratings(ratings.values, rating_range(ratings), scale))
+        scaled = ratings._replace(values=scale_ratings(ratings.values, find_rating_range(ratings), scale))
         sides = [
             Side(rows, side_weights, strength, fit)
             for rows, side_weights, strength, fit in zip(ratings[:2], weights, strengths, features, strict=True)
         ]
         history = train(scaled, sides[0], sides[1], plan)
-        self._take(ratings, scale, _packed(sides[0]), _packed(sides[1]), history)
+        self._take(ratings, scale, _pack(sides[0]), _pack(sides[1]), history)
 
     def _fold_in(
         self, matrix: sparse.csr_array, weights: NDArray[np.float32], side_name: str, features: Any = None
     ) -> CompositionalCodes:
         """Return codes of new users or items with these weights, (G, n), the other side fixed."""
         other = self.item_codes_ if side_name == "user" else self.user_codes_
-        side = Side(Rows.of(matrix), weights, 0.0, features)
+        side = Side(RatingRows.from_matrix(matrix), weights, 0.0, features)
         fixed = Side(side.rows, np.ascontiguousarray(other.weights.T), 0.0)
         fixed.codes = np.ascontiguousarray(other.to_signs().transpose(1, 0, 2))
-        plan = replace(self._plan(self.rating_scale_), n_bits=other.n_bits)
-        fold_in(side, fixed, scaled_ratings(matrix.data, self.rating_range_, plan.scale), plan)
-        return _packed(side)
+        plan = replace(self._make_plan(self.rating_scale_), n_bits=other.n_bits)
+        fold_in(side, fixed, scale_ratings(matrix.data, self.rating_range_, plan.scale), plan)
+        return _pack(side)
 
 
-def rating_range(ratings: Observed) -> list[float]:
+def find_rating_range(ratings: Observed) -> list[float]:
     """Return the smallest and the largest rating."""
     return [float(ratings.values.min()), float(ratings.values.max())]
 
 
-def scaled_ratings(values: NDArray[Any], limits: list[float], scale: float) -> NDArray[np.float64]:
+def scale_ratings(values: NDArray[Any], limits: list[float], scale: float) -> NDArray[np.float64]:
     """Return ratings with `limits` taken to -scale and +scale: the range of a score, as in the authors' code."""
     low, high = limits
     return (values - (high + low) / 2) * (scale / ((high - low) / 2))
@@ -208,5 +208,5 @@ def check_components(n_components: Any, ratings: Observed) -> int:
     return number
 
 
-def _packed(side: Side) -> CompositionalCodes:
+def _pack(side: Side) -> CompositionalCodes:
     return CompositionalCodes.from_signs(side.codes.transpose(1, 0, 2), side.weights.T)

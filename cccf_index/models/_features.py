@@ -44,13 +44,13 @@ class FeatureFit:
         """Solve for P of component k."""
         self.coefficients[k] = linalg.cho_solve(self._factor, self.features.T @ codes.astype(np.float64))
 
-    def fitted(self, k: int) -> NDArray[np.float64]:
+    def predict(self, k: int) -> NDArray[np.float64]:
         """Return ``F P`` of component k, (n, r)."""
         return self.features @ self.coefficients[k]
 
-    def penalty(self, codes: NDArray[Any]) -> float:
+    def compute_penalty(self, codes: NDArray[Any]) -> float:
         """Return the term of the objective."""
         total = self.ridge * float(np.square(self.coefficients, dtype=np.float64).sum())
         for k in range(len(codes)):
-            total += float(np.square(codes[k] - self.fitted(k)).sum())
+            total += float(np.square(codes[k] - self.predict(k)).sum())
         return self.strength * total

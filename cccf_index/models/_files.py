@@ -21,7 +21,7 @@ MODELS: dict[str, type[Any]] = {}  # every class of models by its name
 def write(path: str | os.PathLike[str], model: Any) -> None:
     """Write the parameters and all fitted attributes of a model."""
     arrays: dict[str, NDArray[Any]] = {}
-    meta = _described(model, "", arrays)
+    meta = _describe_model(model, "", arrays)
     container.write_file(path, KIND, meta, ((name, array, 0) for name, array in arrays.items()))
 
 
@@ -30,7 +30,7 @@ def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
     meta, arrays = container.read_file(path, KIND)
     source = os.fspath(path)
     try:
-        model = _restored(meta, "", arrays)
+        model = _restore_model(meta, "", arrays)
     except container.BROKEN as error:
         raise container.damaged(source, error) from error
     if not isinstance(model, kind):
@@ -43,21 +43,21 @@ def _is_model(value: Any) -> bool:
     return hasattr(value, "get_params") and hasattr(value, "fit")
 
 
-def _is_taken(given: Any, fitted: Any) -> bool:
+def _is_shared(given: Any, fitted: Any) -> bool:
     """Whether `fit` took a parameter, a model or factors, as it is."""
     if not _is_model(fitted):
         return False
     return not _is_model(given) or getattr(given, "user_factors_", None) is fitted.user_factors_
 
 
-def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _describe_model(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Return what the manifest says of a model, and put its arrays into `arrays`."""
     meta: dict[str, Any] = {"class": type(model).__name__, "params": {}, "numbers": {}, "codes": {}, "models": {}}
     meta |= {"quantizers": {}, "shared": []}
     values = {**model.get_params(), **{name: value for name, value in vars(model).items() if name.endswith("_")}}
     for name, value in values.items():
         place = prefix + name
-        if value is not None and _is_taken(value, values.get(f"{name}_")):
+        if value is not None and _is_shared(value, values.get(f"{name}_")):
             meta["shared"].append(name)  # it stands in the file once
             continue
         if isinstance(value, CompositionalCodes):
@@ -69,18 +69,18 @@ def _described(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict
             meta["quantizers"][name] = value._describe()
             arrays |= {f"{place}.{part}": array for part, array in value._collect_arrays().items()}
         elif _is_model(value):
-            meta["models"][name] = _described(value, f"{place}.", arrays)
+            meta["models"][name] = _describe_model(value, f"{place}.", arrays)
         else:
             part = meta["numbers" if name.endswith("_") else "params"]
             part[name] = to_plain(value)
     return meta
 
 
-def _restored(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """Make the model that `_described` described."""
+def _restore_model(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """Make the model that `_describe_model` described."""
     if meta["class"] not in MODELS:
         raise ValueError(f"there is no model {meta['class']!r}")
-    fitted = {name: _restored(part, f"{prefix}{name}.", arrays) for name, part in meta["models"].items()}
+    fitted = {name: _restore_model(part, f"{prefix}{name}.", arrays) for name, part in meta["models"].items()}
     for name, part in meta.get("quantizers", {}).items():
         own = f"{prefix}{name}."
         kept = {place.removeprefix(own): array for place, array in arrays.items() if place.startswith(own)}

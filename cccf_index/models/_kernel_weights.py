@@ -40,7 +40,7 @@ def choose_anchors(latents: NDArray[Any], how: str, n_anchors: int, seed: int) -
     return kmeans.centroids.copy()
 
 
-def component_weights(
+def compute_weights(
     latents: NDArray[Any], anchors: NDArray[np.float32], kernel: str, distance: str, bandwidth: float, normalize: bool
 ) -> NDArray[np.float32]:
     """Return weights (n, G): the kernel of each row's distance to each anchor.

@@ -12,18 +12,18 @@ from cccf_index import _threads
 from cccf_index.kernels import training
 
 
-class Rows(NamedTuple):
+class RatingRows(NamedTuple):
     """Who rated what, from one side: row i has the entries ``indptr[i]`` to ``indptr[i + 1]``."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]  # rows of the other side
 
     @classmethod
-    def of(cls, matrix: sparse.csr_array) -> Rows:
+    def from_matrix(cls, matrix: sparse.csr_array) -> RatingRows:
         """Take the pattern of a CSR matrix."""
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
 
-    def ridges(self, regularization: float) -> NDArray[np.float64]:
+    def compute_ridges(self, regularization: float) -> NDArray[np.float64]:
         """Return `regularization` for each rating of a row; a row without ratings has that of one, and never 0."""
         return np.where(self.counts > 0, regularization * self.counts, max(regularization, 1e-6))
 
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
         """How many ratings each row has."""
         return np.diff(self.indptr)
 
-    def ridge(
+    def solve_ridge(
         self,
         targets: Any,
         other: Any,
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
         Weights default to 1, `base` to none. `ridge` counts for each row as it is.
         """
-        sides = _weights(out, other, weights, other_weights)
+        sides = _fill_weights(out, other, weights, other_weights)
         sizes = ridge.astype(out.dtype)
         gram = np.empty((0, 0), dtype=out.dtype) if base is None else np.ascontiguousarray(base, dtype=out.dtype)
 
@@ -59,9 +59,9 @@ class Rows(NamedTuple):
                     "Use a `regularization` above 0, and smaller ratings, weights or features."
                 )
 
-        self._on_all_threads(work)
+        self._run_on_threads(work)
 
-    def flip(
+    def flip_bits(
         self, targets: Any, other: Any, pull: Any, max_sweeps: int, signs: Any, weights: Any, other_weights: Any
     ) -> None:
         """Improve every row's code with the other side fixed, in place; see `training.flip_rows`."""
@@ -69,24 +69,24 @@ class Rows(NamedTuple):
         def work(start: int, stop: int) -> None:
             training.flip_rows(*self, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop)
 
-        self._on_all_threads(work)
+        self._run_on_threads(work)
 
     def add_scores(
         self, values: Any, left: Any, right: Any, factor: int, weights: Any = None, other_weights: Any = None
     ) -> None:
         """Add to each rating's value its score in one component, times `factor`; weights default to 1."""
-        sides = _weights(left, right, weights, other_weights, values.dtype)
+        sides = _fill_weights(left, right, weights, other_weights, values.dtype)
 
         def work(start: int, stop: int) -> None:
             training.add_scores(*self, values, left, right, *sides, factor, start, stop)
 
-        self._on_all_threads(work)
+        self._run_on_threads(work)
 
-    def _on_all_threads(self, work: Any) -> None:
+    def _run_on_threads(self, work: Any) -> None:
         _threads.run_chunks(work, len(self.indptr) - 1, _threads.thread_count(0))
 
 
-def _weights(left: Any, right: Any, weights: Any, other_weights: Any, dtype: Any = None) -> tuple[Any, Any]:
+def _fill_weights(left: Any, right: Any, weights: Any, other_weights: Any, dtype: Any = None) -> tuple[Any, Any]:
     """Return the weights of two sides, ones where they have none."""
     return (
         np.ones(len(left), dtype=dtype or left.dtype) if weights is None else weights,
@@ -97,17 +97,17 @@ def _weights(left: Any, right: Any, weights: Any, other_weights: Any, dtype: Any
 class Observed(NamedTuple):
     """All observed ratings, from both sides. Values stand in the order of the users' rows."""
 
-    users: Rows
-    items: Rows
+    users: RatingRows
+    items: RatingRows
     values: NDArray[np.float64]
     order: NDArray[np.int64]  # ``values[order]`` stand in the order of the items' rows
 
     @classmethod
-    def of(cls, matrix: sparse.csr_array) -> Observed:
+    def from_matrix(cls, matrix: sparse.csr_array) -> Observed:
         """Take a checked CSR matrix of users' ratings."""
         places = sparse.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
         by_item = places.T.tocsr()
-        return cls(Rows.of(matrix), Rows.of(by_item), matrix.data, by_item.data)
+        return cls(RatingRows.from_matrix(matrix), RatingRows.from_matrix(by_item), matrix.data, by_item.data)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cccf_index.learning.plan import MAX_DIMENSION
-from cccf_index.models._teacher_tuning import Choice, chosen, item_bias, user_means
+from cccf_index.models._teacher_tuning import Choice, choose_teacher, compute_item_bias, compute_user_means
 from cccf_index.models.mf import MF
 
 FACTORS, TEACHERS = 64, 3  # an average of three ranks better than one of as many factors together
@@ -27,23 +27,23 @@ class Teacher(NamedTuple):
     bias_share: float
     user_means: NDArray[np.float64]  # (n_users,), from which the bias of a new item follows
 
-    def of_users(self, factors: NDArray[Any]) -> NDArray[np.float32]:
+    def extend_users(self, factors: NDArray[Any]) -> NDArray[np.float32]:
         """Return the vectors of users, (n, p + 1)."""
         return np.hstack([factors, np.ones((len(factors), 1))]).astype(np.float32)
 
-    def of_items(self, factors: NDArray[Any], bias: NDArray[np.float32]) -> NDArray[np.float32]:
+    def extend_items(self, factors: NDArray[Any], bias: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the vectors of items, (n, p + 1)."""
         return np.hstack([factors, bias[:, None]]).astype(np.float32)
 
-    def encoded(self, matrix: sparse.csr_array, side: str) -> NDArray[np.float32]:
+    def encode(self, matrix: sparse.csr_array, side: str) -> NDArray[np.float32]:
         """Return the vectors of users or items that the teacher never saw, by their ratings."""
         factors = self.latents._encode(matrix, side)
         if side == "user":
-            return self.of_users(factors)
-        return self.of_items(factors, np.float32(self.bias_share) * item_bias(matrix, self.user_means))
+            return self.extend_users(factors)
+        return self.extend_items(factors, np.float32(self.bias_share) * compute_item_bias(matrix, self.user_means))
 
 
-def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
+def wrap_factors(latents: Any, shape: tuple[int, int]) -> MF:
     """Return a fitted MF of any factors: an MF, a model with `user_factors` and `item_factors`, or a pair of arrays."""
     if isinstance(latents, MF):
         if not hasattr(latents, "history_"):
@@ -70,7 +70,7 @@ def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
     return copy.copy(model)  # which a later fit of theirs does not change
 
 
-def explicit_teacher(
+def train_explicit_teacher(
     ratings: sparse.csr_array,
     latents: Any,
     n_factors: int | None,
@@ -82,7 +82,7 @@ def explicit_teacher(
     share = 0.0
     if latents is None:
         if regularization is None:
-            choice = chosen(ratings, unobserved, params["seed"])
+            choice = choose_teacher(ratings, unobserved, params["seed"])
         else:
             choice = Choice(regularization, unobserved or 0.0, 0.0)
         share = choice.bias_share
@@ -92,12 +92,14 @@ def explicit_teacher(
     elif isinstance(latents, MF) and not hasattr(latents, "history_"):
         model = MF(**latents.get_params()).fit(ratings)
     else:
-        model = as_factors(latents, ratings.shape)
-    means = user_means(ratings)
-    return Teacher(model, np.float32(share) * item_bias(ratings.T.tocsr(), means), share, means)
+        model = wrap_factors(latents, ratings.shape)
+    means = compute_user_means(ratings)
+    return Teacher(model, np.float32(share) * compute_item_bias(ratings.T.tocsr(), means), share, means)
 
 
-def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | None, params: dict[str, Any]) -> Teacher:
+def train_implicit_teacher(
+    taken: sparse.csr_array, latents: Any, n_factors: int | None, params: dict[str, Any]
+) -> Teacher:
     """Train a teacher of implicit feedback, all ones, by the package implicit; or take the one given."""
     if latents is None:
         try:
@@ -115,7 +117,7 @@ def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | Non
             random_state=params["seed"],
         )
         latents.fit(sparse.csr_matrix(taken, dtype=np.float32), show_progress=False)
-    model = as_factors(latents, taken.shape)
+    model = wrap_factors(latents, taken.shape)
     model = MF.from_factors(model.user_factors_, model.item_factors_, dtype=model.dtype)
     # A new row is solved for as implicit does, (Y'Y + (c - 1) sum yy' + ridge) x = c sum y, divided by c - 1.
     confidence = max(float(getattr(latents, "alpha", IMPLICIT_ALPHA)), 1.1) - 1

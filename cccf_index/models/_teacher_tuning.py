@@ -35,7 +35,7 @@ class Choice(NamedTuple):
     bias_share: float
 
 
-def item_bias(item_users: sparse.csr_array, user_means: NDArray[np.float64]) -> NDArray[np.float32]:
+def compute_item_bias(item_users: sparse.csr_array, user_means: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return how much better than their users' means items are rated, (n_items,), damped where ratings are few."""
     counts = np.diff(item_users.indptr)
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -43,14 +43,14 @@ def item_bias(item_users: sparse.csr_array, user_means: NDArray[np.float64]) -> 
     return (sums / (counts + ITEM_DAMPING)).astype(np.float32)
 
 
-def user_means(user_items: sparse.csr_array) -> NDArray[np.float64]:
+def compute_user_means(user_items: sparse.csr_array) -> NDArray[np.float64]:
     """Return the mean rating of each user, damped where ratings are few."""
     counts = np.diff(user_items.indptr)
     sums = np.bincount(np.repeat(np.arange(len(counts)), counts), user_items.data, minlength=len(counts))
     return (sums + USER_DAMPING * user_items.data.mean()) / (counts + USER_DAMPING)
 
 
-def chosen(user_items: sparse.csr_array, unobserved: float | None, seed: int) -> Choice:
+def choose_teacher(user_items: sparse.csr_array, unobserved: float | None, seed: int) -> Choice:
     """Return what ranks a tenth of each user's ratings best, when it was held out.
 
     The regularization is sought by steps in a grid as long as they help, with small models; then pairs without ratings
@@ -63,11 +63,11 @@ def chosen(user_items: sparse.csr_array, unobserved: float | None, seed: int) ->
     if not held.nnz or inner.data.min() == inner.data.max():
         return Choice(grid[FIRST], unobserved or 0.0, 0.0)
     users = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
-    bias = item_bias(inner.T.tocsr(), user_means(inner))[held.indices]
+    bias = compute_item_bias(inner.T.tocsr(), compute_user_means(inner))[held.indices]
     graded = sparse.csr_array(((held.data - low) * (4 / (high - low)) + 1, held.indices, held.indptr), held.shape)
     found: dict[tuple[float, float], tuple[float, float]] = {}
 
-    def judged(regularization: float, share: float) -> tuple[float, float]:
+    def judge(regularization: float, share: float) -> tuple[float, float]:
         """Return the best NDCG, and the share of the bias that it needs."""
         if (regularization, share) not in found:
             model = MF(TRIAL_FACTORS, regularization, TRIAL_ITERATIONS, unobserved=share, seed=seed, verbose=False).fit(
@@ -80,8 +80,8 @@ def chosen(user_items: sparse.csr_array, unobserved: float | None, seed: int) ->
     weight = unobserved or 0.0
     place = FIRST
     for step in (1, -1):
-        while 0 <= place + step < len(grid) and judged(grid[place + step], weight) > judged(grid[place], weight):
+        while 0 <= place + step < len(grid) and judge(grid[place + step], weight) > judge(grid[place], weight):
             place += step
-    if unobserved is None and judged(grid[place], UNOBSERVED)[0] >= judged(grid[place], 0.0)[0] - TOLERANCE:
+    if unobserved is None and judge(grid[place], UNOBSERVED)[0] >= judge(grid[place], 0.0)[0] - TOLERANCE:
         weight = UNOBSERVED
-    return Choice(grid[place], weight, -judged(grid[place], weight)[1])
+    return Choice(grid[place], weight, -judge(grid[place], weight)[1])

@@ -88,7 +88,7 @@ class Recommender(abc.ABC):
         """Return an index of the items."""
 
     @abc.abstractmethod
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the vectors of some users and items whose inner products are the scores."""
 
     @abc.abstractmethod
@@ -104,19 +104,19 @@ class Recommender(abc.ABC):
         return scores
 
     @classmethod
-    def _parameter_names(cls) -> list[str]:
+    def _list_parameters(cls) -> list[str]:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; `deep` is there for scikit-learn."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
+        return {name: getattr(self, name) for name in self._list_parameters()}
 
     def set_params(self: M, **params: Any) -> M:
         """Set parameters by name, for the next `fit`; `encode_users` and `encode_items` read them, too."""
         for name, value in params.items():
-            if name not in self._parameter_names():
+            if name not in self._list_parameters():
                 raise ValueError(
-                    f"`{name}` is no parameter of {type(self).__name__}, which has {self._parameter_names()}."
+                    f"`{name}` is no parameter of {type(self).__name__}, which has {self._list_parameters()}."
                 )
             setattr(self, name, value)
         return self
@@ -126,13 +126,13 @@ class Recommender(abc.ABC):
         changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value != defaults[name]]
         return f"{type(self).__name__}({', '.join(changed)})"
 
-    def _checked(self, user_items: Any, **features: Any) -> Observed:
+    def _check_observed(self, user_items: Any, **features: Any) -> Observed:
         """Return the ratings from both sides, for a model without use for features."""
-        return Observed.of(self._checked_ratings(user_items, **features))
+        return Observed.from_matrix(self._check_ratings(user_items, **features))
 
-    def _checked_ratings(self, user_items: Any, **features: Any) -> sparse.csr_array:
+    def _check_ratings(self, user_items: Any, **features: Any) -> sparse.csr_array:
         """Return ratings that differ."""
-        matrix = self._checked_matrix(user_items, **features)
+        matrix = self._check_matrix(user_items, **features)
         if matrix.data.min() == matrix.data.max():
             raise ValueError(
                 f"`user_items` must hold different ratings, got only {matrix.data[0]:g}. Implicit feedback has no "
@@ -141,7 +141,7 @@ class Recommender(abc.ABC):
             )
         return matrix
 
-    def _checked_matrix(self, user_items: Any, **features: Any) -> sparse.csr_array:
+    def _check_matrix(self, user_items: Any, **features: Any) -> sparse.csr_array:
         """Return the ratings or feedback, for a model without use for features."""
         for name, value in features.items():
             if value is not None:
@@ -180,7 +180,7 @@ class Recommender(abc.ABC):
         scores = []
         for start in range(0, max(left.size, 1), PAIRS):
             part = slice(start, start + PAIRS)
-            scores.append(np.einsum("ij,ij->i", *self._vectors(left[part], right[part])))
+            scores.append(np.einsum("ij,ij->i", *self._get_vectors(left[part], right[part])))
         return self.to_ratings(np.concatenate(scores)).reshape(pairs[0].shape)
 
     def recommend(

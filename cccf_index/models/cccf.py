@@ -11,8 +11,14 @@ from scipy import sparse
 from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._coded import DiscreteModel, check_components
-from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, component_weights
-from cccf_index.models._teacher import MAX_FACTORS, Teacher, as_factors, explicit_teacher, implicit_teacher
+from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, compute_weights
+from cccf_index.models._teacher import (
+    MAX_FACTORS,
+    Teacher,
+    train_explicit_teacher,
+    train_implicit_teacher,
+    wrap_factors,
+)
 from cccf_index.models.mf import MF
 from cccf_index.quantizer import CompositionalQuantizer
 
@@ -168,13 +174,13 @@ class CCCF(DiscreteModel):
         _check.choice(self.anchors, "anchors", ANCHORS)
         self._check_kernel()
         seed = _check.integer(self.seed, "seed", 0)
-        self._plan(1.0)
-        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        self._make_plan(1.0)
+        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         n_components = check_components(self.n_components, ratings)
-        latents = self._fitted_latents(user_items, ratings.shape)
+        latents = self._fit_latents(user_items, ratings.shape)
         factors = latents.user_factors_, latents.item_factors_
         users, items = (choose_anchors(part, self.anchors, n_components, seed) for part in factors)
-        self._learn(ratings, (self._weights_of(factors[0], users), self._weights_of(factors[1], items)))
+        self._learn(ratings, (self._compute_weights(factors[0], users), self._compute_weights(factors[1], items)))
         self.latents_, self.user_anchors_, self.item_anchors_ = latents, users, items
         self._forget(
             "quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "user_queries_", "feedback_"
@@ -189,26 +195,26 @@ class CCCF(DiscreteModel):
         n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
         options = {"seed": self.seed, "verbose": self.verbose}
         if self.feedback == "implicit":
-            matrix = self._checked_matrix(user_items, **features)
+            matrix = self._check_matrix(user_items, **features)
             if matrix.data.min() <= 0:
                 raise ValueError(
                     f"`user_items` must hold numbers above 0 for what was taken, got {matrix.data.min():g}. "
                     "Leave out what was not, by `eliminate_zeros`."
                 )
-            taken = _equal(matrix, 1.0)
-            teacher = implicit_teacher(taken, self.latents, n_factors, options)
+            taken = _fill_matrix(matrix, 1.0)
+            teacher = train_implicit_teacher(taken, self.latents, n_factors, options)
             limits = [0.0, 1.0]
         else:
-            matrix = self._checked_ratings(user_items, **features)
+            matrix = self._check_ratings(user_items, **features)
             regularization, unobserved = (
                 None if value is None else _check.number(value, name, 0)
                 for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
             )
-            teacher = explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
+            teacher = train_explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
             limits = [float(matrix.data.min()), float(matrix.data.max())]
         latents = teacher.latents
-        users = teacher.of_users(latents.user_factors_)
-        quantizer.fit(teacher.of_items(latents.item_factors_, teacher.item_bias), users)
+        users = teacher.extend_users(latents.user_factors_)
+        quantizer.fit(teacher.extend_items(latents.item_factors_, teacher.item_bias), users)
         assert quantizer.user_codes_ is not None
         self.n_users_, self.n_items_ = matrix.shape
         self.rating_range_, self.rating_scale_ = limits, 1.0
@@ -226,19 +232,19 @@ class CCCF(DiscreteModel):
         for name in names:
             vars(self).pop(name, None)
 
-    def _teacher(self) -> Teacher:
+    def _get_teacher(self) -> Teacher:
         return Teacher(self.latents_, self.item_bias_, self.bias_share_, self.user_means_)
 
     def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
         if hasattr(self, "quantizer_"):
-            vectors = self._teacher().encoded(self._binary(matrix), side)
+            vectors = self._get_teacher().encode(self._equalize(matrix), side)
             return self.quantizer_.encode_users(vectors) if side == "user" else self.quantizer_.encode_items(vectors)
         anchors = self.user_anchors_ if side == "user" else self.item_anchors_
-        return self._fold_in(matrix, self._weights_of(self.latents_._encode(matrix, side), anchors), side)
+        return self._fold_in(matrix, self._compute_weights(self.latents_._encode(matrix, side), anchors), side)
 
-    def _binary(self, matrix: Any) -> Any:
+    def _equalize(self, matrix: Any) -> Any:
         """Return implicit feedback as equal numbers: what was taken counts, not how often."""
-        return matrix if self.feedback_ == "explicit" else _equal(matrix, 1 + self.latents_.pair_weight_)
+        return matrix if self.feedback_ == "explicit" else _fill_matrix(matrix, 1 + self.latents_.pair_weight_)
 
     def transform_users(self, user_items: Any) -> NDArray[np.float32]:
         """Return real-valued queries, float32 (n, n_components * n_bits), of users by ratings; learned weights."""
@@ -246,7 +252,7 @@ class CCCF(DiscreteModel):
         if not hasattr(self, "quantizer_"):
             raise ValueError('Real-valued queries need `weights="learned"`.')
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
-        return self.quantizer_.transform_users(self._teacher().encoded(self._binary(matrix), "user"))
+        return self.quantizer_.transform_users(self._get_teacher().encode(self._equalize(matrix), "user"))
 
     def encode_user_bias(self, user_items: Any) -> NDArray[np.float32]:
         """Return what ``user_bias_`` would be, float32 (n,), for users by their ratings; 0 for kernel weights."""
@@ -254,7 +260,7 @@ class CCCF(DiscreteModel):
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
         if not hasattr(self, "quantizer_"):
             return np.zeros(matrix.shape[0], dtype=np.float32)
-        return self._teacher().encoded(self._binary(matrix), "user") @ self.quantizer_.item_mean_
+        return self._get_teacher().encode(self._equalize(matrix), "user") @ self.quantizer_.item_mean_
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the ratings, float64, that scores of `to_index()` stand for; learned weights: add ``user_bias_``."""
@@ -262,7 +268,7 @@ class CCCF(DiscreteModel):
             return np.asarray(scores, dtype=np.float64) + self.latents_.offset_
         return super().to_ratings(scores)
 
-    def _queries_of(self, users: NDArray[np.int64]) -> Any:
+    def _get_queries(self, users: NDArray[np.int64]) -> Any:
         return self.user_queries_[users] if hasattr(self, "user_queries_") else self.user_codes_[users]
 
     def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -271,10 +277,10 @@ class CCCF(DiscreteModel):
             np.add(scores, self.user_bias_[users][:, None], out=scores, where=items >= 0)
         return scores, items
 
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if not hasattr(self, "quantizer_"):
-            return super()._vectors(users, items)
-        queries = self._queries_of(users)
+            return super()._get_vectors(users, items)
+        queries = self._get_queries(users)
         left = queries.to_vectors() if isinstance(queries, CompositionalCodes) else queries
         right = self.item_codes_[items].to_vectors()
         return np.hstack([left, self.user_bias_[users][:, None]]), np.pad(right, ((0, 0), (0, 1)), constant_values=1)
@@ -285,18 +291,18 @@ class CCCF(DiscreteModel):
         if _check.number(self.bandwidth, "bandwidth", 0) == 0:
             raise ValueError("`bandwidth` must be above 0, got 0.")
 
-    def _fitted_latents(self, user_items: Any, shape: tuple[int, int]) -> MF:
+    def _fit_latents(self, user_items: Any, shape: tuple[int, int]) -> MF:
         if self.latents is None:
             n_factors = KERNEL_FACTORS if self.n_factors is None else self.n_factors
             return MF(n_factors, seed=self.seed, verbose=self.verbose).fit(user_items)
         if isinstance(self.latents, MF) and not hasattr(self.latents, "history_"):
             return MF(**self.latents.get_params()).fit(user_items)
-        return as_factors(self.latents, shape)
+        return wrap_factors(self.latents, shape)
 
-    def _weights_of(self, latents: NDArray[Any], anchors: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _compute_weights(self, latents: NDArray[Any], anchors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights (G, n) by component, as training takes them."""
         self._check_kernel()
-        weights = component_weights(latents, anchors, self.kernel, self.distance, self.bandwidth, bool(self.normalize))
+        weights = compute_weights(latents, anchors, self.kernel, self.distance, self.bandwidth, bool(self.normalize))
         return np.ascontiguousarray(weights.T)
 
     def _verify(self) -> None:
@@ -315,6 +321,6 @@ class CCCF(DiscreteModel):
             raise ValueError("the anchors do not fit the parameters")
 
 
-def _equal(matrix: sparse.csr_array, value: float) -> sparse.csr_array:
+def _fill_matrix(matrix: sparse.csr_array, value: float) -> sparse.csr_array:
     """Return a matrix with the same entries, all of one value."""
     return sparse.csr_array((np.full(matrix.nnz, value), matrix.indices, matrix.indptr), shape=matrix.shape)

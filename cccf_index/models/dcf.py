@@ -56,7 +56,7 @@ class DCF(DiscreteModel):
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> DCF:
         """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
-        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         m, n = ratings.shape
         self._learn(ratings, (np.ones((1, m), dtype=np.float32), np.ones((1, n), dtype=np.float32)))
         return self

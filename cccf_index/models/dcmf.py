@@ -82,13 +82,13 @@ class DCMF(DCF):
         item_features, user_features : ndarray or scipy.sparse matrix, shapes (n_items, any) and (n_users, any)
             At least one of them.
         """
-        self._plan(1.0)
-        ratings = self._checked(user_items)
+        self._make_plan(1.0)
+        ratings = self._check_observed(user_items)
         if item_features is None and user_features is None:
             raise ValueError("DCMF needs `item_features` or `user_features`. Without any, use DCF.")
         m, n = ratings.shape
-        users = self._feature_fit("user", user_features, m)
-        items = self._feature_fit("item", item_features, n)
+        users = self._make_feature_fit("user", user_features, m)
+        items = self._make_feature_fit("item", item_features, n)
         weights = (np.ones((1, m), dtype=np.float32), np.ones((1, n), dtype=np.float32))
         self._learn(ratings, weights, (users, items))
         self.user_coefficients_, self.item_coefficients_ = (
@@ -103,7 +103,9 @@ class DCMF(DCF):
         For users without any ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_items))``.
         """
         self._check_fitted()
-        return self._with_features(_check.ratings(user_items, "user_items", self.n_items_), "user", user_features)
+        return self._encode_with_features(
+            _check.ratings(user_items, "user_items", self.n_items_), "user", user_features
+        )
 
     def encode_items(self, item_users: Any, item_features: Any = None) -> CompositionalCodes:
         """Return codes of new items from their ratings (n, n_users) and features, the users fixed.
@@ -111,9 +113,11 @@ class DCMF(DCF):
         For items without any ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_users))``.
         """
         self._check_fitted()
-        return self._with_features(_check.ratings(item_users, "item_users", self.n_users_), "item", item_features)
+        return self._encode_with_features(
+            _check.ratings(item_users, "item_users", self.n_users_), "item", item_features
+        )
 
-    def _feature_fit(
+    def _make_feature_fit(
         self, word: str, features: Any, n: int, coefficients: NDArray[np.float32] | None = None
     ) -> FeatureFit | None:
         """Return the term of one side's features, with coefficients that are known or still to be learned."""
@@ -128,11 +132,11 @@ class DCMF(DCF):
             coefficients = np.zeros((1, matrix.shape[1], self.n_bits), dtype=np.float32)
         return FeatureFit(matrix, strength * coefficients.shape[2], ridge, coefficients)  # ratings reach n_bits
 
-    def _with_features(self, matrix: Any, side: str, features: Any) -> CompositionalCodes:
+    def _encode_with_features(self, matrix: Any, side: str, features: Any) -> CompositionalCodes:
         coefficients = getattr(self, f"{side}_coefficients_")
         if features is not None and coefficients.shape[1] == 0:
             raise ValueError(f"`{side}_features` must be None: the model was fitted without any.")
-        fit = self._feature_fit(side, features, matrix.shape[0], coefficients)
+        fit = self._make_feature_fit(side, features, matrix.shape[0], coefficients)
         return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), side, fit)
 
     def _verify(self) -> None:

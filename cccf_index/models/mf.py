@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from cccf_index import _check
 from cccf_index.learning.history import Iteration
-from cccf_index.models._rows import Observed, Rows
+from cccf_index.models._rows import Observed, RatingRows
 from cccf_index.models.base import Recommender
 
 SCORES = 2**22  # scores that are ranked at a time
@@ -97,11 +97,11 @@ class MF(Recommender):
         """Learn factors from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
         n_factors = _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
         max_iter = _check.integer(self.max_iter, "max_iter", 1)
-        dtype, regularization = self._numbers()
+        dtype, regularization = self._check_numbers()
         unobserved = _check.number(self.unobserved, "unobserved", 0)
         n_models = _check.integer(self.n_models, "n_models", 1, 64)
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
-        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         begin = time.perf_counter()
         n_users, n_items = ratings.shape
         low, high = float(ratings.values.min()), float(ratings.values.max())
@@ -115,7 +115,7 @@ class MF(Recommender):
             models.append((np.zeros((n_users, n_factors), dtype), items))
 
         def elapsed() -> Iteration:
-            total = sum(_objective(ratings, values, *factors, *terms) for factors in models) / n_models
+            total = sum(_compute_objective(ratings, values, *factors, *terms) for factors in models) / n_models
             return Iteration(total, time.perf_counter() - begin)
 
         history = [elapsed()]
@@ -141,7 +141,7 @@ class MF(Recommender):
             raise ValueError(f"`item_factors` must be of shape (n_items, p), got {np.shape(item_factors)}.")
         width = np.shape(item_factors)[1]
         model = cls(n_factors=width, **params)
-        dtype, _ = model._numbers()
+        dtype, _ = model._check_numbers()
         _check.matrix(user_factors, "user_factors", width)
         _check.matrix(item_factors, "item_factors", width)
         model._take(np.array(user_factors, dtype=dtype, order="C"), np.array(item_factors, dtype=dtype, order="C"))
@@ -159,7 +159,7 @@ class MF(Recommender):
         index.add(self.item_factors_.astype(np.float32))
         return index
 
-    def _numbers(self) -> tuple[np.dtype[Any], float]:
+    def _check_numbers(self) -> tuple[np.dtype[Any], float]:
         dtype = np.dtype(_check.choice(self.dtype, "dtype", ("float32", "float64")))
         return dtype, _check.number(self.regularization, "regularization", 0)
 
@@ -183,14 +183,16 @@ class MF(Recommender):
         for part in np.split(other, self.n_models_, axis=1):
             parts.append(np.empty((matrix.shape[0], part.shape[1]), dtype=other.dtype))
             factors = np.ascontiguousarray(part) * share
-            _solve(Rows.of(matrix), values, factors, self._numbers()[1], self.pair_weight_, parts[-1])
+            _solve(
+                RatingRows.from_matrix(matrix), values, factors, self._check_numbers()[1], self.pair_weight_, parts[-1]
+            )
         return np.hstack(parts) / share
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the ratings that scores of `to_index()` stand for."""
         return scores + np.asarray(scores).dtype.type(self.offset_)
 
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.user_factors_[users], self.item_factors_[items]
 
     def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -226,15 +228,20 @@ class MF(Recommender):
 
 
 def _solve(
-    rows: Rows, values: NDArray[Any], other: NDArray[Any], regularization: float, pair_weight: float, out: NDArray[Any]
+    rows: RatingRows,
+    values: NDArray[Any],
+    other: NDArray[Any],
+    regularization: float,
+    pair_weight: float,
+    out: NDArray[Any],
 ) -> None:
     """Solve the rows of one side, the other fixed."""
     base = np.asarray(pair_weight * (other.T @ other)) if pair_weight else None
-    ridge = rows.ridges(regularization) + regularization * pair_weight * len(other)
-    rows.ridge(values, other, np.zeros_like(out), ridge, out, base=base)
+    ridge = rows.compute_ridges(regularization) + regularization * pair_weight * len(other)
+    rows.solve_ridge(values, other, np.zeros_like(out), ridge, out, base=base)
 
 
-def _objective(
+def _compute_objective(
     ratings: Observed,
     values: NDArray[Any],
     users: NDArray[Any],
