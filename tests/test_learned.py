@@ -176,7 +176,8 @@ def test_how_often_something_was_taken_does_not_count():
     assert (model.latents_.offset_, model.latents_.n_models_) == (0.0, 1)
     own = taught.user_factors_ @ taught.item_factors_.T
     folded = (
-        model._get_teacher().encode(model._equalize(sparse.csr_array(train)), "user")[:, :-1] @ taught.item_factors_.T
+        model._get_teacher().encode(model._prepare_feedback(sparse.csr_array(train)), "user")[:, :-1]
+        @ taught.item_factors_.T
     )
     assert np.corrcoef(own.ravel(), folded.ravel())[0, 1] > 0.2
     before = model.transform_users(train[:5])

@@ -232,7 +232,7 @@ def test_parameters_follow_scikit_learn(name):
     assert model.set_params(seed=4) is model
     assert model.seed == 4
     assert "seed=4" in repr(model)
-    with pytest.raises(ValueError, match="`colour` is no parameter"):
+    with pytest.raises(ValueError, match="`colour` is not a parameter"):
         model.set_params(colour="red")
 
 

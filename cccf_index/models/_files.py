@@ -1,4 +1,4 @@
-"""Models as files: parameters and numbers in the manifest, arrays beside it, never pickled."""
+"""Models as files: parameters and numbers in the manifest, arrays beside it. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.storage import container
 
 KIND = "model"
-MODELS: dict[str, type[Any]] = {}  # every class of models by its name
+MODELS: dict[str, type[Any]] = {}  # all model classes by name
 
 
 def write(path: str | os.PathLike[str], model: Any) -> None:
@@ -26,7 +26,7 @@ def write(path: str | os.PathLike[str], model: Any) -> None:
 
 
 def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
-    """Read a model of class `kind`, or of any class below it."""
+    """Read a model of class `kind` or of a subclass."""
     meta, arrays = container.read_file(path, KIND)
     source = os.fspath(path)
     try:
@@ -35,7 +35,7 @@ def read(path: str | os.PathLike[str], kind: type[Any]) -> Any:
         raise container.damaged(source, error) from error
     if not isinstance(model, kind):
         name = type(model).__name__
-        raise ValueError(f"{source} holds a model {name}, not {kind.__name__}. Read it by {name}.load.")
+        raise ValueError(f"{source} holds a model {name}, not {kind.__name__}. Load it with {name}.load.")
     return model
 
 
@@ -44,21 +44,21 @@ def _is_model(value: Any) -> bool:
 
 
 def _is_shared(given: Any, fitted: Any) -> bool:
-    """Whether `fit` took a parameter, a model or factors, as it is."""
+    """Whether the fitted model shares the factors of the parameter: then they are saved once."""
     if not _is_model(fitted):
         return False
     return not _is_model(given) or getattr(given, "user_factors_", None) is fitted.user_factors_
 
 
 def _describe_model(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return what the manifest says of a model, and put its arrays into `arrays`."""
+    """Return the manifest of a model, and add its arrays to `arrays`."""
     meta: dict[str, Any] = {"class": type(model).__name__, "params": {}, "numbers": {}, "codes": {}, "models": {}}
     meta |= {"quantizers": {}, "shared": []}
     values = {**model.get_params(), **{name: value for name, value in vars(model).items() if name.endswith("_")}}
     for name, value in values.items():
         place = prefix + name
         if value is not None and _is_shared(value, values.get(f"{name}_")):
-            meta["shared"].append(name)  # it stands in the file once
+            meta["shared"].append(name)  # saved once, as the fitted one
             continue
         if isinstance(value, CompositionalCodes):
             meta["codes"][name] = value.n_bits
@@ -77,7 +77,7 @@ def _describe_model(model: Any, prefix: str, arrays: dict[str, NDArray[Any]]) ->
 
 
 def _restore_model(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[Any]]) -> Any:
-    """Make the model that `_describe_model` described."""
+    """Make a model from what `_describe_model` returned."""
     if meta["class"] not in MODELS:
         raise ValueError(f"there is no model {meta['class']!r}")
     fitted = {name: _restore_model(part, f"{prefix}{name}.", arrays) for name, part in meta["models"].items()}
@@ -90,13 +90,13 @@ def _restore_model(meta: dict[str, Any], prefix: str, arrays: dict[str, NDArray[
     for place, array in arrays.items():
         name = place.removeprefix(prefix)
         if place.startswith(prefix) and "." not in name:
-            fitted[name] = array.copy()  # kernels are compiled for arrays that can be written
+            fitted[name] = array.copy()  # writable: numba compiles kernels again for read-only arrays
     shared = {name: fitted[f"{name}_"] for name in meta.get("shared", ())}
     given = {name: part for name, part in fitted.items() if not name.endswith("_")}
     model = MODELS[meta["class"]](**meta["params"], **shared, **given)
     fitted = {name: part for name, part in fitted.items() if name.endswith("_")} | meta["numbers"]
     if not fitted:
-        return model  # a parameter that was never fitted
+        return model  # a parameter: a model that is not fitted
     fitted["history_"] = [Iteration(float(objective), float(seconds)) for objective, seconds in fitted["history_"]]
     vars(model).update(fitted)
     model._verify()

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SLICE = 65536  # rows taken to float64 at a time
-ZERO = 1e-9  # eigenvalues below this share of the largest are rounding
+SLICE = 65536  # rows converted to float64 at a time
+ZERO = 1e-9  # eigenvalues below this share of the largest are rounding errors
 
 
 def compute_surrogate(codes: NDArray[Any]) -> NDArray[np.float32]:
-    """Return X (m, r) that maximises ``tr(B^T X)`` with ``X^T X = m I`` and ``1^T X = 0``; r < m.
+    """Return X (m, r) that maximises ``tr(B^T X)`` subject to ``X^T X = m I`` and ``1^T X = 0``, for r < m.
 
-    With centred codes ``Bc = P S Q^T`` it is ``sqrt(m) * P Q^T``, that is Bc times an r x r matrix. Where Bc has not
-    the full rank, P and Q are completed by vectors orthogonal to them, and those of P to 1.
+    With centred codes ``Bc = P S Q^T`` it is ``sqrt(m) * P Q^T``, which is Bc times an r x r matrix. If Bc does not
+    have full rank, P and Q are completed by orthonormal columns; those added to P are also orthogonal to 1.
     """
     m, r = codes.shape
     mean = codes.mean(axis=0, dtype=np.float64)
@@ -41,8 +41,8 @@ def _complete_basis(
 ) -> NDArray[np.float64]:
     """Return orthonormal columns, as many as `null` has, that are orthogonal to P and to 1.
 
-    Gram-Schmidt on random vectors, twice for rounding. The vectors turn with `null`, and the polar factor keeps that,
-    so the surrogate does not depend on the basis that the eigensolver happens to choose for the null space.
+    Gram-Schmidt on random vectors, twice because of rounding. The vectors rotate with `null`, and so does their polar
+    factor: the surrogate does not depend on which basis of the null space the eigensolver happens to return.
     """
     if null.shape[1] == 0:
         return np.empty((len(codes), 0))

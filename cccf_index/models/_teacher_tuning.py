@@ -1,8 +1,4 @@
-"""The teacher of learned codes: an MF tuned on a part of the ratings, and an item bias beside it.
-
-What codes learn from are vectors (u, 1) of users and (v, bias) of items: the bias is one more direction of the scores,
-and survives into the codes as any other does.
-"""
+"""Tuning of the teacher: its regularization, the weight of unobserved pairs, and the share of an item bias."""
 
 from __future__ import annotations
 
@@ -17,18 +13,18 @@ from cccf_index.evaluation import rated_ndcg
 from cccf_index.models.mf import MF
 
 GRID = (0.02, 0.03, 0.05, 0.07, 0.09, 0.12, 0.16, 0.2, 0.3, 0.45, 0.7)
-FIRST = 4  # where the search in the grid begins
-SHARES = (0.0, 0.5, 1.0, 2.0)  # of the item bias
+FIRST = 4  # the place in the grid where the search begins
+SHARES = (0.0, 0.5, 1.0, 2.0)  # factors of the item bias that are tried
 UNOBSERVED = 0.1
-TOLERANCE = 0.0005  # of NDCG, in favour of pairs without ratings: they help the ranking of the whole catalogue
-HELD_OUT = 0.1
+TOLERANCE = 0.0005  # loss of NDCG that is accepted for unobserved pairs: they help rankings of the whole catalogue
+HELD_OUT = 0.1  # share of the ratings
 TRIAL_FACTORS = 32
 TRIAL_ITERATIONS = 6
-USER_DAMPING, ITEM_DAMPING = 5.0, 3.0  # ratings that a row is taken to have besides its own
+USER_DAMPING, ITEM_DAMPING = 5.0, 3.0  # pseudo-ratings at the mean that are added to each row
 
 
 class Choice(NamedTuple):
-    """What a teacher is trained with."""
+    """The tuned parameters of a teacher."""
 
     regularization: float
     unobserved: float
@@ -36,7 +32,7 @@ class Choice(NamedTuple):
 
 
 def compute_item_bias(item_users: sparse.csr_array, user_means: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return how much better than their users' means items are rated, (n_items,), damped where ratings are few."""
+    """Return how far items are rated above the means of their users, (n_items,), damped if ratings are few."""
     counts = np.diff(item_users.indptr)
     rows = np.repeat(np.arange(len(counts)), counts)
     sums = np.bincount(rows, item_users.data - user_means[item_users.indices], minlength=len(counts))
@@ -44,21 +40,21 @@ def compute_item_bias(item_users: sparse.csr_array, user_means: NDArray[np.float
 
 
 def compute_user_means(user_items: sparse.csr_array) -> NDArray[np.float64]:
-    """Return the mean rating of each user, damped where ratings are few."""
+    """Return the mean rating of each user, (n_users,), damped if ratings are few."""
     counts = np.diff(user_items.indptr)
     sums = np.bincount(np.repeat(np.arange(len(counts)), counts), user_items.data, minlength=len(counts))
     return (sums + USER_DAMPING * user_items.data.mean()) / (counts + USER_DAMPING)
 
 
 def choose_teacher(user_items: sparse.csr_array, unobserved: float | None, seed: int) -> Choice:
-    """Return what ranks a tenth of each user's ratings best, when it was held out.
+    """Return the parameters that rank a held-out tenth of each user's ratings best.
 
-    The regularization is sought by steps in a grid as long as they help, with small models; then pairs without ratings
-    are tried.
+    Small models step through a grid of regularizations as long as that helps. Then unobserved pairs are tried, unless
+    their weight is given.
     """
     inner, held = (sparse.csr_array(part) for part in split_ratings(user_items, HELD_OUT, seed))
     low, high = float(user_items.data.min()), float(user_items.data.max())
-    unit = (high - low) / 4  # the grid is one for ratings from 1 to 5; a ridge grows with the ratings
+    unit = (high - low) / 4  # the grid is for ratings from 1 to 5; the ridge scales with the ratings
     grid = [unit * value for value in GRID]
     if not held.nnz or inner.data.min() == inner.data.max():
         return Choice(grid[FIRST], unobserved or 0.0, 0.0)
@@ -68,7 +64,7 @@ def choose_teacher(user_items: sparse.csr_array, unobserved: float | None, seed:
     found: dict[tuple[float, float], tuple[float, float]] = {}
 
     def judge(regularization: float, share: float) -> tuple[float, float]:
-        """Return the best NDCG, and the share of the bias that it needs."""
+        """Return the best NDCG, and minus the share of the bias that reaches it."""
         if (regularization, share) not in found:
             model = MF(TRIAL_FACTORS, regularization, TRIAL_ITERATIONS, unobserved=share, seed=seed, verbose=False).fit(
                 inner

@@ -1,4 +1,4 @@
-"""BCCF: binary codes in two stages, relaxed and then rotated and rounded (Zhou and Zha, KDD 2012)."""
+"""BCCF: binary codes in two stages, real-valued factors that are then rotated and rounded (Zhou and Zha, KDD 2012)."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from cccf_index.models._training import draw_balanced_signs
 
 
 class BCCF(CodeModel):
-    """Binary codes from real-valued factors: balanced matrix factorisation, an orthogonal rotation, signs.
+    """Binary codes from real-valued factors: balanced matrix factorisation, an orthogonal rotation, then signs.
 
-    The rotation changes no inner product, and brings the factors as near to their signs as it can (ITQ).
+    The rotation brings the factors as close to their signs as possible (ITQ), and changes no inner product of factors.
 
     Parameters
     ----------
     n_bits : int
-        The length of a code.
+        The number of bits of a code, 1 to 512.
     regularization : float
-        The ridge for each rating of a row, in units of the scaled ratings.
+        The ridge of a row per rating, in units of the scaled ratings.
     balance : float
         How strongly the mean factors of users and of items are pulled to zero, in the same units.
     max_iter : int
-        How often both sides are solved.
+        The number of iterations; each solves both sides.
     n_rotations : int
-        How often the rotation is improved.
+        The number of iterations that improve the rotation.
     seed : int
-        Of the first factors and of the rotation.
+        Seed of the first factors and of the rotation.
     verbose : bool
-        Show a progress bar, on a terminal.
+        Show a progress bar if the output is a terminal.
 
     Attributes
     ----------
     user_codes_, item_codes_ : CompositionalCodes
-        One component, weights 1: the signs of the factors.
+        The signs of the factors: one component, all weights 1.
     user_factors_, item_factors_ : ndarray of float32, shapes (n_users, n_bits) and (n_items, n_bits)
         The rotated factors.
 
@@ -77,7 +77,7 @@ class BCCF(CodeModel):
         self.verbose = verbose
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> BCCF:
-        """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
+        """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         n_bits = _check.integer(self.n_bits, "n_bits", 1, MAX_BITS)
         max_iter = _check.integer(self.max_iter, "max_iter", 1)
         n_rotations = _check.integer(self.n_rotations, "n_rotations", 0)
@@ -90,7 +90,7 @@ class BCCF(CodeModel):
         users[ratings.users.counts == 0], items[ratings.items.counts == 0] = 0, 0
         history = self._relax(scaled, users, items, max_iter, scale)
         lengths = np.linalg.norm(users), np.linalg.norm(items)
-        size = np.sqrt(lengths[0] / lengths[1]) if min(lengths) > 0 else 1.0  # both sides count alike
+        size = np.sqrt(lengths[0] / lengths[1]) if min(lengths) > 0 else 1.0  # gives both sides the same influence
         rotation = _find_rotation(np.concatenate([users / size, items * size]).astype(np.float64), n_rotations, rng)
         users, items = ((factors @ rotation).astype(np.float32) for factors in (users, items))
         self._take(ratings, scale, self._round_to_signs(users), self._round_to_signs(items), history)
@@ -126,11 +126,11 @@ class BCCF(CodeModel):
         scale: float,
         balance: float = 0.0,
     ) -> None:
-        """Solve the rows of one side, the other fixed.
+        """Solve the rows of one side, with the other fixed.
 
-        The penalty ``n * |mean x|^2`` binds all rows together. It is at most the sum over rows of
-        ``|x_i - (z_i - mean z)|^2`` for any z, and equal to it at x = z: so with the rows of before for z, each row
-        may be solved alone, and the objective never rises.
+        The penalty ``n * |mean x|^2`` couples all rows. For any z it is at most the sum over rows of
+        ``|x_i - (z_i - mean z)|^2``, and equal to it at x = z. So with the previous rows for z, each row can be solved
+        on its own, and the objective never rises.
         """
         ridge, pull = rows.compute_ridges(self._check_ridge() * scale), np.zeros_like(out)
         if balance:
@@ -161,7 +161,7 @@ class BCCF(CodeModel):
         return self._round_to_signs(factors)
 
     def _round_to_signs(self, factors: NDArray[np.float32]) -> CompositionalCodes:
-        """Return the signs of factors; those of one balanced code where they are zero, as in rows without ratings."""
+        """Return the signs of factors; zeros, as in rows without ratings, get the signs of one balanced code."""
         spare = draw_balanced_signs((1, 1, factors.shape[1]), np.random.default_rng(self.seed))[0]
         return CompositionalCodes.from_signs(np.where(factors == 0, spare, np.sign(factors))[:, None])
 
@@ -170,13 +170,13 @@ class BCCF(CodeModel):
         n_bits = self.item_codes_.n_bits
         shapes = (self.n_users_, n_bits), (self.n_items_, n_bits)
         if (self.user_factors_.shape, self.item_factors_.shape) != shapes:
-            raise ValueError("the factors do not fit the parameters")
+            raise ValueError("the factors and the codes differ in shape")
 
 
 def _find_rotation(factors: NDArray[np.float64], n_rotations: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the orthogonal matrix that brings factors nearest to signs: alternately signs and Procrustes (ITQ).
+    """Return the orthogonal matrix that brings factors closest to signs, by alternating signs and Procrustes (ITQ).
 
-    In float64, so that the order in which BLAS adds, which depends on its threads, decides no sign.
+    In float64: the order in which BLAS adds depends on its threads, and must not decide a sign.
     """
     rotation = np.linalg.qr(rng.standard_normal((factors.shape[1],) * 2))[0]
     for _ in range(n_rotations):
