@@ -52,7 +52,7 @@ def test_predict_broadcasts_and_keeps_the_shape(model):
 
 def test_predict_works_in_blocks(model, monkeypatch):
     whole = dense_predictions(model)
-    monkeypatch.setattr(cccf_index.models.base, "PAIRS", 7)
+    monkeypatch.setattr(cccf_index.models.base, "PREDICT_BATCH", 7)
     np.testing.assert_allclose(dense_predictions(model), whole, rtol=1e-5)
 
 

@@ -195,31 +195,12 @@ class CCCF(DiscreteModel):
             self.n_components, self.n_bits, self.max_active, self.max_active_users, self.seed, verbose=self.verbose
         )
         quantizer.check()
-        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
-        options = {"seed": self.seed, "verbose": self.verbose}
-        if self.feedback == "implicit":
-            matrix = self._check_matrix(user_items, **features)
-            if matrix.data.min() <= 0:
-                raise ValueError(
-                    f"`user_items` must hold numbers above 0 for implicit feedback, got {matrix.data.min():g}. "
-                    "Remove the other entries, zeros with `eliminate_zeros`."
-                )
-            taken = _fill_matrix(matrix, 1.0)
-            teacher = train_implicit_teacher(taken, self.latents, n_factors, options)
-            limits = [0.0, 1.0]
-        else:
-            matrix = self._check_ratings(user_items, **features)
-            regularization, unobserved = (
-                None if value is None else _check.number(value, name, 0)
-                for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
-            )
-            teacher = train_explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
-            limits = [float(matrix.data.min()), float(matrix.data.max())]
+        teacher, limits = self._train_teacher(user_items, **features)
         latents = teacher.latents
         users = teacher.extend_users(latents.user_factors_)
         quantizer.fit(teacher.extend_items(latents.item_factors_, teacher.item_bias), users)
         assert quantizer.user_codes_ is not None
-        self.n_users_, self.n_items_ = matrix.shape
+        self.n_users_, self.n_items_ = latents.n_users_, latents.n_items_
         self.rating_range_, self.rating_scale_ = limits, 1.0
         self.user_codes_, self.item_codes_ = quantizer.user_codes_, quantizer.item_codes_
         self.history_, self.quantizer_, self.latents_ = quantizer.history_, quantizer.without_codes(), latents
@@ -229,6 +210,26 @@ class CCCF(DiscreteModel):
         if self.queries == "real":
             self.user_queries_ = quantizer.transform_users(users)
         return self
+
+    def _train_teacher(self, user_items: Any, **features: Any) -> tuple[Teacher, list[float]]:
+        """Return the teacher of learned weights, and the smallest and the largest rating."""
+        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
+        options = {"seed": self.seed, "verbose": self.verbose}
+        if self.feedback == "explicit":
+            matrix = self._check_ratings(user_items, **features)
+            regularization, unobserved = (
+                None if value is None else _check.number(value, name, 0)
+                for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
+            )
+            teacher = train_explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
+            return teacher, [float(matrix.data.min()), float(matrix.data.max())]
+        matrix = self._check_matrix(user_items, **features)
+        if matrix.data.min() <= 0:
+            raise ValueError(
+                f"`user_items` must hold numbers above 0 for implicit feedback, got {matrix.data.min():g}. "
+                "Remove the other entries, zeros with `eliminate_zeros`."
+            )
+        return train_implicit_teacher(_fill_matrix(matrix, 1.0), self.latents, n_factors, options), [0.0, 1.0]
 
     def _forget(self, names: Iterable[str]) -> None:
         """Remove attributes of an earlier fit with other parameters."""
