@@ -78,7 +78,7 @@ def test_ridge_rows_survive_a_system_that_is_singular_in_their_precision():
 def test_ridge_rows_say_which_row_overflows():
     rows = RatingRows(np.array([0, 1, 2]), np.array([0, 1], dtype=np.int32))
     other = np.array([[1.0], [np.inf]], dtype=np.float32)
-    with pytest.raises(ValueError, match="row 1 left the range of float32"):
+    with pytest.raises(ValueError, match="row 1 overflowed float32"):
         rows.solve_ridge(
             np.ones(2, np.float32), other, np.zeros((2, 1), np.float32), np.ones(2), np.zeros((2, 1), np.float32)
         )
