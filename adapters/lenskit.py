@@ -130,7 +130,7 @@ class CCCFScorer(Component[ItemList], Trainable):
         if not known:
             return None
         biases = getattr(self.model, "user_bias_", None)
-        return self.model._queries_of(np.array([user])), 0.0 if biases is None else float(biases[user])
+        return self.model._get_queries(np.array([user])), 0.0 if biases is None else float(biases[user])
 
     def _row(self, items: ItemList) -> sparse.csr_matrix | None:
         """Return items as a row of the matrix; None if they lack the ratings that are learned from."""

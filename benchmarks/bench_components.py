@@ -33,9 +33,9 @@ def work(task: Task) -> dict[str, Any]:
             figures[f"{G}x{r}"] = code_ndcg(model.user_codes_.to_vectors(), model.item_codes_.to_vectors(), test)
         return figures
     model = CCCF(8, 16, verbose=False).fit(train)
-    teacher = model._teacher()
-    users = teacher.of_users(teacher.latents.user_factors_)
-    items = teacher.of_items(teacher.latents.item_factors_, teacher.item_bias)
+    teacher = model._get_teacher()
+    users = teacher.extend_users(teacher.latents.user_factors_)
+    items = teacher.extend_items(teacher.latents.item_factors_, teacher.item_bias)
     for G, r in SHAPES:
         quantizer = CompositionalQuantizer(G, r, verbose=False).fit(items, users)
         assert quantizer.user_codes_ is not None

@@ -24,7 +24,8 @@ from scipy import sparse
 from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF
 from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import catalogue_ndcg, recall
-from cccf_index.learning.rows import balanced_maps, moment
+from cccf_index.learning.rows import compute_moment
+from cccf_index.learning.start import compute_balanced_maps
 from cccf_index.models import MF
 from cccf_index.quantizer import CompositionalQuantizer
 
@@ -131,7 +132,7 @@ def truncated(d: int, kind: int) -> Callable[[Case], Method]:
 
     def measure(one: Case) -> Method:
         even = [np.full(len(x), 1 / len(x)) for x in (one.users, one.items)]
-        maps = balanced_maps(moment(one.users, even[0]), moment(one.items, even[1]), d)
+        maps = compute_balanced_maps(compute_moment(one.users, even[0]), compute_moment(one.items, even[1]), d)
         queries, items = (
             np.ascontiguousarray(x @ to, dtype=np.float32) for x, to in zip((one.queries, one.items), maps, strict=True)
         )

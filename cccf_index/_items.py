@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
 from cccf_index.codes import MAX_BITS, MAX_COMPONENTS, MAX_SCALE, CompositionalCodes, expand, word_layout
-from cccf_index.learning.alternation import MAX_DIMENSION
+from cccf_index.learning.plan import MAX_DIMENSION
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.storage.item_rows import ItemRows
 from cccf_index.storage.rounding import choose_scale, round_items
@@ -270,7 +270,7 @@ class CodedItems:
             rows = self._find_known(state, ids, "key")
             weights = rows.weights.astype(np.float64) / state.divisor
             expanded = expand(rows.words, weights.astype(np.float32), self.n_bits)
-            vectors[:] = expanded if state.quantizer is None else state.quantizer._decode(expanded)
+            vectors[:] = expanded if state.quantizer is None else state.quantizer._decode_vectors(expanded)
         return vectors
 
     @property

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from cccf_index import io
 from cccf_index.codes import CompositionalCodes
-from cccf_index.datasets.ratings import Ratings, places, rows_of
+from cccf_index.datasets.ratings import Ratings, find_places, find_rows
 from cccf_index.index import IndexCCCF
 from cccf_index.storage import container
 
@@ -70,7 +70,7 @@ class Catalogue:
         zero, one = (float(value) for value in model.to_ratings(np.array([0.0, 1.0])))
         bias = getattr(model, "user_bias_", np.zeros(len(rows), dtype=np.float32))
         intercepts = np.asarray(bias + zero, dtype=np.float32)
-        return cls(model.to_index(scale), item_ids, user_ids, model._queries_of(rows), one - zero, intercepts)
+        return cls(model.to_index(scale), item_ids, user_ids, model._get_queries(rows), one - zero, intercepts)
 
     @classmethod
     def of_vectors(
@@ -89,7 +89,7 @@ class Catalogue:
 
     def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
         """Return the rows of users by their names; one that is not there is a ValueError."""
-        return rows_of(self.user_ids, ids, "users in this catalogue")
+        return find_rows(self.user_ids, ids, "users in this catalogue")
 
     def recommend(
         self, users: NDArray[np.int64], k: int, *, exclude: Any = None, params: Any = None
@@ -120,12 +120,12 @@ class Catalogue:
         -------
         scipy.sparse.csr_matrix, shape (len(users), largest id + 1)
         """
-        rows = places(ratings.user_ids, self.user_ids[users])
+        rows = find_places(ratings.user_ids, self.user_ids[users])
         if self.item_ids is None:
             wanted = ratings.item_ids if ratings.item_ids.dtype.kind in "iu" else np.full(len(ratings.item_ids), -1)
             columns = np.where(wanted >= 0, wanted.astype(np.int64), -1)
         else:
-            columns = places(self.item_ids, ratings.item_ids)
+            columns = find_places(self.item_ids, ratings.item_ids)
         matrix = ratings.user_items.tocsr()
         found = np.flatnonzero(rows >= 0)
         part = matrix[rows[found]].tocoo()

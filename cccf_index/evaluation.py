@@ -1,8 +1,9 @@
-"""How rankings are judged: NDCG by the paper's two protocols, and recall.
+"""Metrics of rankings: NDCG by the paper's two protocols, and recall.
 
-*Rated* ranks each user's own held-out items by predicted rating; the gain of an item is ``2^rating - 1``. *Catalogue*
-ranks all items but those of the training data; held-out items rated at least `threshold` are relevant, all alike.
-Discounts are ``1 / log2(position + 1)``; each figure is the mean over users that have something to find.
+`rated_ndcg` ranks the held-out items of each user by predicted rating; the gain of an item is ``2^rating - 1``.
+`catalogue_ndcg` ranks all items except those of the training data; held-out items rated at least `threshold` are
+relevant, with equal gains. Discounts are ``1 / log2(position + 1)``. Each metric is the mean over all users that
+have an item with a gain above 0.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from scipy import sparse
 
 from cccf_index import _check
 
-MAX_RATING = 500  # sums of their gains are finite
-USERS = 4096  # users whose recommendations are asked for at a time
+MAX_RATING = 500  # sums of gains 2^rating stay finite
+USERS = 4096  # users whose recommendations are requested at a time
 
 
 def rated_ndcg(scores: Any, test: Any, k: int | Sequence[int] = 10) -> Any:
-    """Return NDCG@k of each user's held-out items, ranked by predicted rating.
+    """Return NDCG@k of the held-out items of each user, ranked by predicted rating.
 
     Parameters
     ----------
     scores : model or array_like of float, shape (test.nnz,)
-        A model with ``predict(users, items)``, or a score for each stored rating of ``test.tocsr()``.
+        A model with ``predict(users, items)``, or one score for each stored rating of ``test.tocsr()``.
     test : scipy.sparse matrix, shape (n_users, n_items)
         Held-out ratings.
     k : int or sequence of int
-        Cut-offs.
+        One or more cut-offs.
 
     Returns
     -------
     ndcg : float, or ndarray of float64 for a sequence of cut-offs
-        Items with equal scores share the mean of their gains: the expectation over all orders of them.
+        Items with equal scores each get the mean of their gains: the expected value over all orders of the ties.
 
     Examples
     --------
@@ -53,12 +54,10 @@ def rated_ndcg(scores: Any, test: Any, k: int | Sequence[int] = 10) -> Any:
     else:
         values = np.asarray(scores, dtype=np.float64)
         if values.shape != (matrix.nnz,):
-            raise ValueError(
-                f"`scores` must be of shape ({matrix.nnz},), one for each test rating, got {values.shape}."
-            )
+            raise ValueError(f"`scores` must be of shape ({matrix.nnz},), one per test rating, got {values.shape}.")
         stored = sparse.csr_array(test)
         places = sparse.csr_array((np.arange(matrix.nnz), stored.indices, stored.indptr), shape=matrix.shape)
-        values = values[places.sorted_indices().data]  # as `matrix`, whose columns ascend in each row
+        values = values[places.sorted_indices().data]  # in the order of `matrix`, whose columns ascend in each row
     if np.isnan(values).any():
         raise ValueError("`scores` must be numbers, got nan.")
     if matrix.nnz and not 0 <= matrix.data.min() <= matrix.data.max() <= MAX_RATING:
@@ -67,56 +66,56 @@ def rated_ndcg(scores: Any, test: Any, k: int | Sequence[int] = 10) -> Any:
             f"to {matrix.data.max():g}. Shift or scale them."
         )
     gains = np.exp2(matrix.data) - 1
-    found, best = (_discounted(users, order, gains, k, matrix.shape[0]) for order in (values, gains))
-    return _mean_share(found, best, k)
+    found, best = (_compute_dcg(users, order, gains, k, matrix.shape[0]) for order in (values, gains))
+    return _average_shares(found, best, k)
 
 
 def catalogue_ndcg(
     ranking: Any, test: Any, k: int | Sequence[int] = 10, *, train: Any = None, threshold: float = 4.0
 ) -> Any:
-    """Return NDCG@k of whole-catalogue rankings.
+    """Return NDCG@k of rankings of the whole catalogue.
 
     Parameters
     ----------
     ranking : model or array_like of int, shape (n_users, at least the largest k)
-        A model with ``recommend(users, k, exclude=)``, or the items of each user, best first; -1 stands for none.
+        A model with ``recommend(users, k, exclude=)``, or the items of each user, best first; -1 means no item.
     test : scipy.sparse matrix, shape (n_users, n_items)
         Held-out ratings.
     k : int or sequence of int
-        Cut-offs.
+        One or more cut-offs.
     train : scipy.sparse matrix, shape (n_users, n_items), optional
-        What a model must not recommend.
+        Items that a model must not recommend; ignored if `ranking` is an array.
     threshold : float
-        The rating from which a held-out item is relevant.
+        Held-out items with at least this rating are relevant.
 
     Returns
     -------
     ndcg : float, or ndarray of float64 for a sequence of cut-offs
     """
-    hits, counts = _hits(ranking, _relevant(test, "test", threshold), k, train)
+    hits, counts = _find_hits(ranking, _select_relevant(test, "test", threshold), k, train)
     discounts = 1 / np.log2(np.arange(hits.shape[1]) + 2)
     ideal = np.concatenate([[0], np.cumsum(discounts)])
-    found = np.stack([hits[:, :cut] @ discounts[:cut] for cut in _cuts(k)])
-    return _mean_share(found, np.stack([ideal[np.minimum(counts, cut)] for cut in _cuts(k)]), k)
+    found = np.stack([hits[:, :cut] @ discounts[:cut] for cut in _check_cutoffs(k)])
+    return _average_shares(found, np.stack([ideal[np.minimum(counts, cut)] for cut in _check_cutoffs(k)]), k)
 
 
 def recall(
     ranking: Any, relevant: Any, k: int | Sequence[int] = 10, *, train: Any = None, threshold: float | None = None
 ) -> Any:
-    """Return the share of relevant items among the first k, the mean over users that have any.
+    """Return recall@k: the share of the relevant items that are among the first k, averaged over users.
 
     Parameters
     ----------
     ranking : model or array_like of int, shape (n_users, at least the largest k)
         As for `catalogue_ndcg`.
     relevant : scipy.sparse matrix, shape (n_users, n_items), or array_like of int, shape (n_users, any)
-        Held-out ratings; or the items to be found, such as an exact index's top-k, where -1 stands for none.
+        Held-out ratings, or the items to find, such as the top-k of an exact index; -1 means no item.
     k : int or sequence of int
-        Cut-offs.
+        One or more cut-offs.
     train : scipy.sparse matrix, optional
-        What a model must not recommend.
+        Items that a model must not recommend; ignored if `ranking` is an array.
     threshold : float, optional
-        The rating from which a held-out item is relevant; None for all.
+        Held-out items with at least this rating are relevant; None for all.
 
     Returns
     -------
@@ -128,30 +127,33 @@ def recall(
     >>> recall([[4, 2, 7]], [[2, 9]], k=[1, 3]).tolist()
     [0.0, 0.5]
     """
-    matrix = _relevant(relevant, "relevant", threshold) if sparse.issparse(relevant) else _ranking(relevant, "relevant")
-    hits, counts = _hits(ranking, matrix, k, train)
-    found = np.stack([hits[:, :cut].sum(axis=1) for cut in _cuts(k)])
-    return _mean_share(found, np.broadcast_to(counts, found.shape), k)
+    if sparse.issparse(relevant):
+        matrix = _select_relevant(relevant, "relevant", threshold)
+    else:
+        matrix = _check_ranking(relevant, "relevant")
+    hits, counts = _find_hits(ranking, matrix, k, train)
+    found = np.stack([hits[:, :cut].sum(axis=1) for cut in _check_cutoffs(k)])
+    return _average_shares(found, np.broadcast_to(counts, found.shape), k)
 
 
 def _check_shape(model: Any, shape: tuple[int, int]) -> None:
-    """Refuse ratings whose rows and columns are not the model's users and items."""
+    """Check that ratings have one row per user and one column per item of the model."""
     known = (getattr(model, "n_users_", shape[0]), getattr(model, "n_items_", shape[1]))
     if known != shape:
         raise ValueError(
             f"The ratings must be of the model's {known[0]} users and {known[1]} items, got shape {shape}. "
-            "Pass the whole matrix, with rows left empty."
+            "Pass the whole matrix; rows may be empty."
         )
 
 
-def _cuts(k: Any) -> list[int]:
+def _check_cutoffs(k: Any) -> list[int]:
     values = [k] if np.ndim(k) == 0 else k
     if len(values) == 0:
         raise ValueError("`k` must hold at least one cut-off, got none.")
     return [_check.integer(value, "k", 1) for value in values]
 
 
-def _discounted(
+def _compute_dcg(
     users: NDArray[Any], scores: NDArray[np.float64], gains: NDArray[np.float64], k: Any, n_users: int
 ) -> NDArray[np.float64]:
     """Return DCG (cut-offs, n_users) of ratings ranked by score within their user."""
@@ -162,29 +164,27 @@ def _discounted(
     group = np.cumsum(np.concatenate([[0], (owner[1:] != owner[:-1]) | (ranked[1:] != ranked[:-1])])[: len(order)])
     gain = (np.bincount(group, gains[order]) / np.bincount(group))[group] if len(order) else gains
     value = gain / np.log2(position + 2)
-    return np.stack([np.bincount(owner, value * (position < cut), minlength=n_users) for cut in _cuts(k)])
+    return np.stack([np.bincount(owner, value * (position < cut), minlength=n_users) for cut in _check_cutoffs(k)])
 
 
-def _mean_share(found: NDArray[np.float64], best: NDArray[np.float64], k: Any) -> Any:
+def _average_shares(found: NDArray[np.float64], best: NDArray[np.float64], k: Any) -> Any:
     """Return the mean over users of found / best, (cut-offs,), or a float for one cut-off."""
     some = best[0] > 0
     if not some.any():
-        raise ValueError(
-            "There is nothing to find: no user has a held-out item that is relevant, or `threshold` is too high."
-        )
+        raise ValueError("No user has a relevant held-out item. Check the ratings, or use a lower `threshold`.")
     result = (found[:, some] / best[:, some]).mean(axis=1)
     return float(result[0]) if np.ndim(k) == 0 else result
 
 
-def _relevant(ratings: Any, name: str, threshold: float | None) -> sparse.csr_array:
-    """Return the pattern of relevant held-out items."""
+def _select_relevant(ratings: Any, name: str, threshold: float | None) -> sparse.csr_array:
+    """Return the relevant held-out items as a sparse matrix of ones."""
     matrix = _check.ratings(ratings, name).tocoo()
     kept = slice(None) if threshold is None else matrix.data >= _check.number(threshold, "threshold")
     pairs = (matrix.row[kept], matrix.col[kept])
     return sparse.csr_array((np.ones(len(pairs[0])), pairs), shape=matrix.shape)
 
 
-def _ranking(items: ArrayLike, name: str) -> NDArray[np.int64]:
+def _check_ranking(items: ArrayLike, name: str) -> NDArray[np.int64]:
     array = np.asarray(items)
     if array.ndim != 2 or array.dtype.kind not in "iu":
         raise ValueError(
@@ -194,14 +194,14 @@ def _ranking(items: ArrayLike, name: str) -> NDArray[np.int64]:
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != -1)
     if twice.any():
         raise ValueError(
-            f"`{name}` must hold each item of a row once, got row {np.nonzero(twice)[0][0]} with one twice."
+            f"`{name}` must hold each item of a row once, got an item twice in row {np.nonzero(twice)[0][0]}."
         )
     return array.astype(np.int64)
 
 
-def _hits(ranking: Any, relevant: Any, k: Any, train: Any) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Return, for users with relevant items, which of their first items are such, (users, largest k), and how many."""
-    depth = max(_cuts(k))
+def _find_hits(ranking: Any, relevant: Any, k: Any, train: Any) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Return, for users with relevant items, which ranked items are relevant (n, largest k), and how many exist."""
+    depth = max(_check_cutoffs(k))
     if sparse.issparse(relevant):
         counts = np.diff(relevant.indptr)
         rows, ids = np.repeat(np.arange(len(counts)), counts), relevant.indices
@@ -219,7 +219,7 @@ def _hits(ranking: Any, relevant: Any, k: Any, train: Any) -> tuple[NDArray[np.b
             seen = None if exclude is None else exclude[part]
             items[start : start + USERS] = ranking.recommend(part, depth, exclude=seen)[1]
     else:
-        items = _ranking(ranking, "ranking")
+        items = _check_ranking(ranking, "ranking")
         if items.shape[0] != len(counts) or items.shape[1] < depth:
             raise ValueError(f"`ranking` must be of shape ({len(counts)}, at least {depth}), got {items.shape}.")
         items = items[users, :depth]

@@ -332,7 +332,7 @@ class IndexCCCF(CodedItems):
             quantizer = self._require_trained(state.quantizer)
             shift = vectors @ quantizer.item_mean_
             if not getattr(params, "coded", False):
-                queries = quantizer._transform(vectors, getattr(params, "num_threads", 0))
+                queries = quantizer._make_queries(vectors, getattr(params, "num_threads", 0))
                 return [(np.arange(len(vectors)), self._make_real(state, queries))], len(vectors), shift
             x = quantizer.encode_users(vectors)
         codes, _ = self._encode_items(x, None)

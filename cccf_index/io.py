@@ -85,13 +85,13 @@ def index_contents(index: IndexCCCF) -> tuple[container.Meta, Iterator[tuple[str
         "item_scale": None if state.scale is None else state.scale.hex(),
         "next_id": state.next_id,
         "d": index._d,
-        "quantizer": None if state.quantizer is None else state.quantizer._meta(),
+        "quantizer": None if state.quantizer is None else state.quantizer._describe(),
         "layout": LAYOUT,
         "parts": [{"first_id": int(p.segment.tables.first_id), "n_dead": p.n_dead} for p in state.parts],
     }
 
     def arrays() -> Iterator[tuple[str, NDArray[Any], int]]:
-        for name, array in state.quantizer._arrays().items() if state.quantizer else ():
+        for name, array in state.quantizer._collect_arrays().items() if state.quantizer else ():
             yield QUANTIZER + name, array, 0
         for number, part in enumerate(state.parts):
             for name, array in part.segment.stored().items():
@@ -113,7 +113,7 @@ def restore_index(meta: container.Meta, arrays: dict[str, NDArray[Any]], source:
         quantizer = None
         if meta.get("quantizer") is not None:
             own = {n.removeprefix(QUANTIZER): array for n, array in arrays.items() if n.startswith(QUANTIZER)}
-            quantizer = CompositionalQuantizer._restored(meta["quantizer"], own)
+            quantizer = CompositionalQuantizer._restore(meta["quantizer"], own)
         index = IndexCCCF(meta["n_components"], meta["n_bits"], meta["scale"], d=meta.get("d"), quantizer=quantizer)
         scale = None if meta["item_scale"] is None else float.fromhex(meta["item_scale"])
         if index.scale == "auto":

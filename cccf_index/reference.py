@@ -1,4 +1,4 @@
-"""The search of `IndexCCCF` in plain numpy, slow and obvious: what the tests hold the index to."""
+"""The search of `IndexCCCF` in plain numpy, slow and obvious: the tests compare the index with it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def search(
     exclude: Any = None,
     allow: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return scores and ids (nq, k): score descending, then id ascending; missing places are 0 and -1.
+    """Return scores and ids (nq, k), ordered by descending score, then ascending id; empty places are 0 and -1.
 
     Parameters
     ----------
     queries, items : ndarray, shape (nq, d) and (n, d)
-        Expanded vectors. Of integers the scores are exact, of floats as good as numpy's.
+        Expanded vectors. Integer vectors give exact scores, float vectors those of numpy.
     ids : ndarray of int64, shape (n,), optional
         0 to n - 1 by default.
     bias : ndarray, shape (n,), optional
-        Added to the items' scores, in the scores' units.
+        Added to the scores of the items, in units of the scores.
     exclude : scipy.sparse matrix, shape (nq, any), optional
-        Pairs (query, id) that may not be returned.
+        Entries (query, id) are not returned.
     allow : ndarray of int64, optional
-        The only ids that may be returned.
+        Only these ids are returned.
     """
     ids = np.arange(len(items)) if ids is None else ids
     scores = queries @ items.T + (0 if bias is None else bias)

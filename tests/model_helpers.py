@@ -1,4 +1,4 @@
-"""What the tests of models share: small ratings, each model at a size that fits in a moment."""
+"""Shared by the tests of models and learning: small ratings and vectors, and each model at a small size."""
 
 import numpy as np
 import pytest
@@ -47,3 +47,12 @@ def dense_predictions(model):
 def assert_equal_models(one, other):
     np.testing.assert_array_equal(dense_predictions(one), dense_predictions(other))
     assert [entry.objective for entry in one.history_] == [entry.objective for entry in other.history_]
+
+
+def embeddings(seed=0, n_users=400, n_items=300, p=24, decay=0.1):
+    """Users and items whose directions lose strength, with a mean that is not 0."""
+    rng = np.random.default_rng(seed)
+    strength = np.exp(-decay * np.arange(p))
+    users = (rng.standard_normal((n_users, p)) + 0.3) * strength
+    items = (rng.standard_normal((n_items, p)) + 0.3) * strength
+    return users.astype(np.float32), items.astype(np.float32)

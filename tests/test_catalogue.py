@@ -5,7 +5,7 @@ from scipy import sparse
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
-from cccf_index.datasets.ratings import Ratings, places
+from cccf_index.datasets.ratings import Ratings, find_places
 
 NAMES = np.array([f"Ärger {i} 🎵" for i in range(MATRIX.shape[0])]), np.arange(MATRIX.shape[1]) * 3 - 50
 
@@ -75,10 +75,10 @@ def test_what_was_seen_of_an_index_without_names_goes_by_its_ids():
 
 
 def test_ids_are_found_whether_numbers_or_text():
-    assert places(np.array([30, 7]), ["7", "8", "030", "x", "9" * 30]).tolist() == [1, -1, 0, -1, -1]
-    assert places(np.array(["07", "7"]), [7]).tolist() == [1]
-    assert places(np.array(["b", "a"]), np.array(["a", "c"])).tolist() == [1, -1]
-    assert places(np.array([], dtype=np.int64), [1]).tolist() == [-1]
+    assert find_places(np.array([30, 7]), ["7", "8", "030", "x", "9" * 30]).tolist() == [1, -1, 0, -1, -1]
+    assert find_places(np.array(["07", "7"]), [7]).tolist() == [1]
+    assert find_places(np.array(["b", "a"]), np.array(["a", "c"])).tolist() == [1, -1]
+    assert find_places(np.array([], dtype=np.int64), [1]).tolist() == [-1]
     with pytest.raises(ValueError, match=r"users in this catalogue.*nobody"):
         catalogue_of().user_rows(["nobody"])
 

@@ -16,7 +16,7 @@ import cccf_index as ci
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._files import ModelFolder, aligned, default_threshold, split_of
 from cccf_index.datasets import read_ratings, synthetic_ratings
-from cccf_index.datasets.ratings import places
+from cccf_index.datasets.ratings import find_places
 from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import load
 
@@ -183,7 +183,7 @@ def test_evaluate_agrees_with_the_library(folder):
     shape = (120, len(kept.item_ids))
     threshold = default_threshold(split_of(folder / "model")[1].user_items.data)
     train, test = (
-        aligned(part, places(kept.user_ids, part.user_ids), places(kept.item_ids, part.item_ids), shape)
+        aligned(part, find_places(kept.user_ids, part.user_ids), find_places(kept.item_ids, part.item_ids), shape)
         for part in split_of(folder / "model")
     )
     np.testing.assert_allclose(figures["rated NDCG"], rated_ndcg(kept.model, test, [3, 10]))

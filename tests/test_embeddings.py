@@ -120,7 +120,7 @@ def test_the_factory_trains_adds_and_searches_as_faiss_does():
     np.testing.assert_array_equal(index.reconstruct(1001), index.reconstruct(7))
     whole = IndexCCCF.from_embeddings(ITEMS, USERS, 4, 16, verbose=False)
     np.testing.assert_array_equal(index.reconstruct_n(0, 500), whole.reconstruct_n(0, 500))
-    with pytest.raises(ValueError, match="cannot be trained anew"):
+    with pytest.raises(ValueError, match="cannot be trained again"):
         index.train(ITEMS, queries=USERS)
     index.reset()
     index.train(ITEMS, queries=ITEMS)

@@ -131,16 +131,22 @@ def test_recall_compares_an_approximate_search_with_an_exact_one_under_any_ids()
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda t: rated_ndcg([1.0], t), "one for each test rating"),
+        (lambda t: rated_ndcg([1.0], t), "one per test rating"),
         (lambda t: rated_ndcg([1.0, np.nan], t), "nan"),
         (lambda t: rated_ndcg([1.0, 2.0], t * 1000), "ratings from 0 to 500"),
         (lambda t: rated_ndcg([1.0, 2.0], -t), "ratings from 0 to 500.*Shift"),
-        (lambda t: recall([[1, 1], [2, 3]], [[1], [2]], 2), "`ranking` must hold each item of a row once, got row 0"),
+        (
+            lambda t: recall([[1, 1], [2, 3]], [[1], [2]], 2),
+            "`ranking` must hold each item of a row once, got an item twice in row 0",
+        ),
         (lambda t: recall([[1], [1]], t * np.inf, 1), "`relevant` must be finite"),
         (lambda t: rated_ndcg([1.0, 2.0], t, k=0), "`k` must be"),
         (lambda t: rated_ndcg([1.0, 2.0], t, k=[]), "at least one cut-off"),
-        (lambda t: rated_ndcg([], sparse.csr_matrix((2, 3))), "nothing to find"),
-        (lambda t: catalogue_ndcg(np.array([[0, 1, 2]] * 2), t, 3, threshold=6), "nothing to find"),
+        (lambda t: rated_ndcg([], sparse.csr_matrix((2, 3))), "No user has a relevant held-out item"),
+        (
+            lambda t: catalogue_ndcg(np.array([[0, 1, 2]] * 2), t, 3, threshold=6),
+            "No user has a relevant held-out item",
+        ),
         (lambda t: catalogue_ndcg(np.array([[0, 1, 2]]), t, 3), r"\(2, at least 3\)"),
         (lambda t: catalogue_ndcg(np.array([[0, 1]] * 2), t, 3), r"\(2, at least 3\)"),
         (lambda t: catalogue_ndcg(np.zeros((2, 3)), t, 3), "integers"),

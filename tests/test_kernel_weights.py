@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, component_weights
+from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, compute_weights
 
 
 def direct(latents, anchors, kernel, distance, h, normalize):
@@ -36,7 +36,7 @@ def test_weights_are_those_of_the_formula(kernel, distance, h, normalize):
     latents, anchors = rng.standard_normal((30, 5)), rng.standard_normal((4, 5)).astype(np.float32)
     latents[3] = 0
     latents[4] = anchors[2]
-    weights = component_weights(latents, anchors, kernel, distance, h, normalize)
+    weights = compute_weights(latents, anchors, kernel, distance, h, normalize)
     np.testing.assert_allclose(weights, direct(latents, anchors, kernel, distance, h, normalize), atol=1e-6)
     assert (weights > 0).any(axis=1).all()
     assert weights.dtype == np.float32
@@ -46,8 +46,7 @@ def test_a_smaller_bandwidth_means_fewer_components():
     rng = np.random.default_rng(1)
     latents, anchors = rng.standard_normal((200, 8)), rng.standard_normal((8, 8)).astype(np.float32)
     active = [
-        np.count_nonzero(component_weights(latents, anchors, "epanechnikov", "angular", h, True))
-        for h in (0.5, 0.9, 1.5)
+        np.count_nonzero(compute_weights(latents, anchors, "epanechnikov", "angular", h, True)) for h in (0.5, 0.9, 1.5)
     ]
     assert active[0] < active[1] < active[2]
 
@@ -72,4 +71,4 @@ def test_there_are_anchors_even_among_too_few_rows_with_ratings(how):
     latents[0] = 1
     anchors = choose_anchors(latents, how, 3, seed=0)
     assert anchors.shape == (3, 2)
-    assert np.isfinite(component_weights(latents, anchors, "epanechnikov", "angular", 1.0, True)).all()
+    assert np.isfinite(compute_weights(latents, anchors, "epanechnikov", "angular", 1.0, True)).all()

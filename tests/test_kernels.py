@@ -214,7 +214,7 @@ def test_a_heap_keeps_the_best_and_of_equal_scores_the_smallest_ids(scores, k, k
 
 
 def test_a_heap_ignores_what_is_no_number():
-    D, I = offered([1.0, np.nan, 2.0], [0, 1, 2], 3, np.float32)
+    _, I = offered([1.0, np.nan, 2.0], [0, 1, 2], 3, np.float32)
     assert I.tolist() == [2, 0, -1, -1, -1]
     assert EMPTY_ID not in I
 

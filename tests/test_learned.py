@@ -12,7 +12,7 @@ from scipy import sparse
 from cccf_index.datasets import split_ratings, synthetic_ratings
 from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import CCCF, DCF, MF
-from cccf_index.models._teacher_tuning import GRID, chosen, item_bias, user_means
+from cccf_index.models._teacher_tuning import GRID, choose_teacher, compute_item_bias, compute_user_means
 
 LARGE = synthetic_ratings(1200, 500, n_groups=6, ratings_per_user=60, seed=2).user_items
 TRAIN, TEST = split_ratings(LARGE)
@@ -58,19 +58,19 @@ def test_users_without_ratings_get_the_items_that_everyone_likes():
 
 def test_the_regularization_is_chosen_where_it_is_not_given():
     matrix = sparse.csr_array(TRAIN)
-    choice = chosen(matrix, None, 0)
+    choice = choose_teacher(matrix, None, 0)
     assert choice.regularization in [value * float(np.ptp(TRAIN.data)) / 4 for value in GRID]
     assert choice.unobserved in (0.0, 0.1)
     inner, held = split_ratings(TRAIN, 0.1, 0)
     mine = rated_ndcg(MF(32, choice.regularization, 6, unobserved=choice.unobserved, verbose=False).fit(inner), held)
     for other in (0.02, 0.7):
         assert mine >= rated_ndcg(MF(32, other, 6, verbose=False).fit(inner), held) - 0.005
-    assert chosen(matrix, 0.3, 0).unobserved == 0.3
+    assert choose_teacher(matrix, 0.3, 0).unobserved == 0.3
 
 
 def test_ratings_that_cannot_be_held_out_take_the_defaults():
     few = sparse.csr_array(sparse.csr_matrix(np.array([[1.0, 2, 0, 4], [0, 3, 5, 0], [2, 0, 0, 1]])))
-    assert chosen(few, None, 0) == (0.09, 0.0, 0.0)
+    assert choose_teacher(few, None, 0) == (0.09, 0.0, 0.0)
     model = CCCF(2, 4, verbose=False).fit(few)
     assert np.isfinite(dense_predictions(model)).all()
 
@@ -78,9 +78,9 @@ def test_ratings_that_cannot_be_held_out_take_the_defaults():
 def test_item_bias_is_the_damped_mean_above_the_users_means():
     dense = np.array([[5.0, 3, 0], [4, 0, 0]])
     matrix = sparse.csr_array(dense)
-    means = user_means(matrix)
+    means = compute_user_means(matrix)
     np.testing.assert_allclose(means, [(8 + 5 * 4) / 7, (4 + 5 * 4) / 6])
-    bias = item_bias(matrix.T.tocsr(), means)
+    bias = compute_item_bias(matrix.T.tocsr(), means)
     np.testing.assert_allclose(bias, [(9 - means.sum()) / 5, (3 - means[0]) / 4, 0], rtol=1e-6)
 
 
@@ -95,13 +95,13 @@ def test_the_bias_survives_into_codes_and_new_items():
     model = fitted("CCCF", regularization=0.25)
     assert not model.item_bias_.any()
     chosen_model = fitted("CCCF")
-    teacher = chosen_model._teacher()._replace(bias_share=1.0)
-    vectors = teacher.encoded(sparse.csr_array(MATRIX.T.tocsr()), "item")
+    teacher = chosen_model._get_teacher()._replace(bias_share=1.0)
+    vectors = teacher.encode(sparse.csr_array(MATRIX.T.tocsr()), "item")
     assert vectors.shape == (120, 16)
     np.testing.assert_allclose(
-        vectors[:, -1], item_bias(sparse.csr_array(MATRIX).T.tocsr(), teacher.user_means), atol=1e-6
+        vectors[:, -1], compute_item_bias(sparse.csr_array(MATRIX).T.tocsr(), teacher.user_means), atol=1e-6
     )
-    assert (teacher.encoded(sparse.csr_array(MATRIX[:4]), "user")[:, -1] == 1).all()
+    assert (teacher.encode(sparse.csr_array(MATRIX[:4]), "user")[:, -1] == 1).all()
 
 
 @pytest.mark.parametrize("active", [1, 2])
@@ -175,7 +175,10 @@ def test_how_often_something_was_taken_does_not_count():
     model = CCCF(2, 8, feedback="implicit", latents=taught, verbose=False).fit(train * 3)
     assert (model.latents_.offset_, model.latents_.n_models_) == (0.0, 1)
     own = taught.user_factors_ @ taught.item_factors_.T
-    folded = model._teacher().encoded(model._binary(sparse.csr_array(train)), "user")[:, :-1] @ taught.item_factors_.T
+    folded = (
+        model._get_teacher().encode(model._prepare_feedback(sparse.csr_array(train)), "user")[:, :-1]
+        @ taught.item_factors_.T
+    )
     assert np.corrcoef(own.ravel(), folded.ravel())[0, 1] > 0.2
     before = model.transform_users(train[:5])
     np.testing.assert_array_equal(model.set_params(feedback="explicit").transform_users(train[:5]), before)
@@ -187,7 +190,7 @@ def test_how_often_something_was_taken_does_not_count():
 
 def test_the_unit_of_the_ratings_does_not_matter():
     one, other = (sparse.csr_array(TRAIN * unit) for unit in (1, 100))
-    small, large_unit = chosen(one, None, 0), chosen(other, None, 0)
+    small, large_unit = choose_teacher(one, None, 0), choose_teacher(other, None, 0)
     assert large_unit.regularization == pytest.approx(100 * small.regularization)
     assert large_unit[1:] == small[1:]
 

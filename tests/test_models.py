@@ -52,7 +52,7 @@ def test_predict_broadcasts_and_keeps_the_shape(model):
 
 def test_predict_works_in_blocks(model, monkeypatch):
     whole = dense_predictions(model)
-    monkeypatch.setattr(cccf_index.models.base, "PAIRS", 7)
+    monkeypatch.setattr(cccf_index.models.base, "PREDICT_BATCH", 7)
     np.testing.assert_allclose(dense_predictions(model), whole, rtol=1e-5)
 
 
@@ -232,7 +232,7 @@ def test_parameters_follow_scikit_learn(name):
     assert model.set_params(seed=4) is model
     assert model.seed == 4
     assert "seed=4" in repr(model)
-    with pytest.raises(ValueError, match="`colour` is no parameter"):
+    with pytest.raises(ValueError, match="`colour` is not a parameter"):
         model.set_params(colour="red")
 
 

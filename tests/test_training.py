@@ -12,7 +12,7 @@ from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 from cccf_index.models._features import FeatureFit
 from cccf_index.models._rows import Observed
-from cccf_index.models._training import Side, _objective, _residual, balanced_signs
+from cccf_index.models._training import Side, _compute_objective, _compute_residual, draw_balanced_signs
 
 RATINGS = synthetic_ratings(400, 150, n_groups=5, ratings_per_user=40, seed=1)
 MATRIX = RATINGS.user_items
@@ -36,7 +36,7 @@ def test_the_objective_is_that_of_the_paper():
     coo = MATRIX.tocoo()
     low, high = model.rating_range_
     targets = (coo.data - (high + low) / 2) / ((high - low) / 2) * model.rating_scale_
-    scores = np.einsum("ij,ij->i", *model._vectors(coo.row, coo.col))
+    scores = np.einsum("ij,ij->i", *model._get_vectors(coo.row, coo.col))
     total = ((targets - scores) ** 2).sum()
     for codes, strength in ((model.user_codes_, 0.5), (model.item_codes_, 0.2)):
         assert codes.sparsity == 0  # else signs of components without weight are not kept
@@ -266,13 +266,13 @@ def test_dcmf_takes_sparse_features_as_dense_ones():
 
 def test_features_are_fitted_by_ridge_regression():
     rng = np.random.default_rng(0)
-    F, B = rng.standard_normal((30, 4)), balanced_signs((1, 30, 6), rng)
+    F, B = rng.standard_normal((30, 4)), draw_balanced_signs((1, 30, 6), rng)
     fit = FeatureFit(F, 2.0, 0.5, np.zeros((1, 4, 6), np.float32))
     fit.fit(0, B[0])
     expected = np.linalg.solve(F.T @ F + 0.5 * np.eye(4), F.T @ B[0])
     np.testing.assert_allclose(fit.coefficients[0], expected, rtol=1e-5)
     penalty = 2.0 * (((B[0] - F @ expected) ** 2).sum() + 0.5 * (expected**2).sum())
-    assert fit.penalty(B) == pytest.approx(penalty, rel=1e-5)
+    assert fit.compute_penalty(B) == pytest.approx(penalty, rel=1e-5)
 
 
 def test_features_that_depend_on_each_other_need_a_ridge():
@@ -285,25 +285,25 @@ def test_features_that_depend_on_each_other_need_a_ridge():
 
 def test_the_objective_counts_errors_surrogates_and_features():
     rng = np.random.default_rng(0)
-    ratings = Observed.of(sparse.csr_array(MATRIX))
+    ratings = Observed.from_matrix(sparse.csr_array(MATRIX))
     F = FeatureFit(RATINGS.user_features.astype(float), 3.0, 1.0, np.zeros((2, 5, 4), np.float32))
     users = Side(ratings.users, rng.random((2, 400), dtype=np.float32), 0.5, F)
     items = Side(ratings.items, rng.random((2, 150), dtype=np.float32), 0.0)
-    users.start(balanced_signs((2, 400, 4), rng))
-    items.start(balanced_signs((2, 150, 4), rng))
+    users.start(draw_balanced_signs((2, 400, 4), rng))
+    items.start(draw_balanced_signs((2, 150, 4), rng))
     predicted = sum(
         (users.weights[k][:, None] * users.codes[k]) @ (items.weights[k][:, None] * items.codes[k]).T for k in range(2)
     )
     coo = MATRIX.tocoo()
     error = ((coo.data - predicted[coo.row, coo.col]) ** 2).sum()
     pulled = (users.codes * users.surrogate).sum(dtype=float)
-    objective = _objective(_residual(ratings.users, ratings.values, users, items), users, items)
-    assert objective == pytest.approx(error - 2 * 0.5 * pulled + F.penalty(users.codes), rel=1e-5)
+    objective = _compute_objective(_compute_residual(ratings.users, ratings.values, users, items), users, items)
+    assert objective == pytest.approx(error - 2 * 0.5 * pulled + F.compute_penalty(users.codes), rel=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 16])
 def test_balanced_signs_are_balanced(length):
-    signs = balanced_signs((3, 50, length), np.random.default_rng(0))
+    signs = draw_balanced_signs((3, 50, length), np.random.default_rng(0))
     assert (np.abs(signs) == 1).all()
     assert (np.abs(signs.sum(axis=2)) <= length % 2).all()
     if length > 2:

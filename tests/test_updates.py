@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from cccf_index.kernels import linear_algebra
-from cccf_index.models._rows import Rows
+from cccf_index.models._rows import RatingRows
 
 
 def problem(rng, m, n, r, density=0.5, dtype=np.float64):
@@ -22,7 +22,7 @@ def problem(rng, m, n, r, density=0.5, dtype=np.float64):
     other_weights = (rng.random(n) * (rng.random(n) < 0.8)).astype(dtype)
     signs, other = (rng.choice(np.array([-1, 1], dtype=np.int8), (size, r)) for size in (m, n))
     pull = (rng.normal(0, 1, (m, r)) * rng.integers(0, 2)).astype(dtype)
-    return Rows.of(matrix), targets, weights, other_weights, signs, other, pull
+    return RatingRows.from_matrix(matrix), targets, weights, other_weights, signs, other, pull
 
 
 def row_of(rows, targets, row):
@@ -59,7 +59,7 @@ def test_ridge_rows_are_the_minimum_of_their_objective(r, m, n, seed):
     other = rng.standard_normal((n, r))
     ridge = rng.random(m) + 0.1
     out = np.full((m, r), np.nan)
-    rows.ridge(targets, other, pull, ridge, out, weights, other_weights)
+    rows.solve_ridge(targets, other, pull, ridge, out, weights, other_weights)
     for row in range(m):
         j, values = row_of(rows, targets, row)
         features = (weights[row] * other_weights[j])[:, None] * other[j]
@@ -68,18 +68,18 @@ def test_ridge_rows_are_the_minimum_of_their_objective(r, m, n, seed):
 
 
 def test_ridge_rows_survive_a_system_that_is_singular_in_their_precision():
-    rows = Rows(np.array([0, 3]), np.array([0, 1, 2], dtype=np.int32))
+    rows = RatingRows(np.array([0, 3]), np.array([0, 1, 2], dtype=np.int32))
     other = np.ones((3, 20), dtype=np.float32)  # rank 1
     out = np.empty((1, 20), dtype=np.float32)
-    rows.ridge(np.full(3, 20, np.float32), other, np.zeros_like(out), np.zeros(1), out)
+    rows.solve_ridge(np.full(3, 20, np.float32), other, np.zeros_like(out), np.zeros(1), out)
     np.testing.assert_allclose(other @ out[0], 20, rtol=1e-3)
 
 
 def test_ridge_rows_say_which_row_overflows():
-    rows = Rows(np.array([0, 1, 2]), np.array([0, 1], dtype=np.int32))
+    rows = RatingRows(np.array([0, 1, 2]), np.array([0, 1], dtype=np.int32))
     other = np.array([[1.0], [np.inf]], dtype=np.float32)
-    with pytest.raises(ValueError, match="row 1 left the range of float32"):
-        rows.ridge(
+    with pytest.raises(ValueError, match="row 1 overflowed float32"):
+        rows.solve_ridge(
             np.ones(2, np.float32), other, np.zeros((2, 1), np.float32), np.ones(2), np.zeros((2, 1), np.float32)
         )
 
@@ -96,7 +96,7 @@ def test_flips_end_at_codes_that_no_flip_improves_and_no_worse_than_their_start(
     rng = np.random.default_rng(seed)
     rows, targets, weights, other_weights, start, other, pull = problem(rng, m, n, r)
     signs = start.copy()
-    rows.flip(targets, other, pull, 100, signs, weights, other_weights)
+    rows.flip_bits(targets, other, pull, 100, signs, weights, other_weights)
     assert set(np.unique(signs)) <= {-1, 1}
     for row in range(m):
 
@@ -114,15 +114,15 @@ def test_flips_end_at_codes_that_no_flip_improves_and_no_worse_than_their_start(
 
 
 def test_one_bit_is_solved_exactly_and_kept_where_both_signs_are_as_good():
-    rows = Rows(np.array([0, 2, 2]), np.array([0, 1], dtype=np.int32))
+    rows = RatingRows(np.array([0, 2, 2]), np.array([0, 1], dtype=np.int32))
     other = np.array([[1], [-1]], dtype=np.int8)
     ones = np.ones(2)
     for start in (-1, 1):
         signs = np.array([[start], [start]], dtype=np.int8)
-        rows.flip(np.array([5.0, -4.0]), other, np.zeros((2, 1)), 10, signs, ones, ones)
+        rows.flip_bits(np.array([5.0, -4.0]), other, np.zeros((2, 1)), 10, signs, ones, ones)
         assert signs.ravel().tolist() == [1, start]  # the second row has no ratings: nothing pulls at it
         signs = np.array([[start], [start]], dtype=np.int8)
-        rows.flip(np.array([2.0, 2.0]), other, np.zeros((2, 1)), 10, signs, ones, ones)
+        rows.flip_bits(np.array([2.0, 2.0]), other, np.zeros((2, 1)), 10, signs, ones, ones)
         assert signs.ravel().tolist() == [start, start]
 
 
@@ -131,8 +131,8 @@ def test_sweeps_are_limited():
     rows, targets, _, _, start, other, pull = problem(rng, 50, 60, 16)
     ones = np.ones(60)
     once, often = start.copy(), start.copy()
-    rows.flip(targets, other, pull, 1, once, ones, ones)
-    rows.flip(targets, other, pull, 50, often, ones, ones)
+    rows.flip_bits(targets, other, pull, 1, once, ones, ones)
+    rows.flip_bits(targets, other, pull, 50, often, ones, ones)
     assert (once != often).any()
 
 

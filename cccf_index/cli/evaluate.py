@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, table
 from cccf_index.cli._files import ModelFolder, add_ratings_arguments, aligned, default_threshold, ratings_of, split_of
-from cccf_index.datasets.ratings import places
+from cccf_index.datasets.ratings import find_places
 from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg, recall
 
 NAME, HELP = "evaluate", "tell how well a model or an index ranks held-out ratings"
@@ -72,7 +72,9 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         train = ratings_of(arguments.exclude_seen, arguments, user_ids, item_ids)
     shape = (len(user_ids), len(item_ids))
     held, seen = (
-        None if part is None else aligned(part, places(user_ids, part.user_ids), places(item_ids, part.item_ids), shape)
+        None
+        if part is None
+        else aligned(part, find_places(user_ids, part.user_ids), find_places(item_ids, part.item_ids), shape)
         for part in (test, train)
     )
     assert held is not None

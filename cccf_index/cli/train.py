@@ -15,7 +15,7 @@ from cccf_index.cli._console import Console
 from cccf_index.cli._files import MODEL, ModelFolder, add_ratings_arguments, flag, ratings_of
 from cccf_index.cli._outputs import check_folder, new_folder
 from cccf_index.datasets import Ratings, k_core, read_ratings, split_ratings
-from cccf_index.datasets.ratings import places
+from cccf_index.datasets.ratings import find_places
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 
 NAME, HELP = "train", "learn codes, or factors, from ratings"
@@ -94,7 +94,7 @@ def features_of(
         return None
     kind = "str" if ids.dtype.kind == "U" else arguments.ids
     given = read_ratings(path, sep=arguments.sep, header=arguments.header, duplicates="last", ids=kind)
-    rows = places(given.user_ids, ids)
+    rows = find_places(given.user_ids, ids)
     console.note(f"{path}: {len(given.item_ids)} features of {np.sum(rows >= 0):,} of {len(ids):,}")
     if (rows < 0).all():
         raise ValueError(f"{path} holds features of none of the {len(ids)} of the ratings: are its ids others?")

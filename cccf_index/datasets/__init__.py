@@ -1,5 +1,8 @@
-"""Ratings from files or made up, with the ids of their users and items, and ways to split them."""
+"""Ratings with the ids of their users and items: read from files, split, or synthetic."""
 
-from cccf_index.datasets.ratings import Ratings, k_core, read_ratings, split_ratings, synthetic_ratings
+from cccf_index.datasets.ratings import Ratings
+from cccf_index.datasets.reading import read_ratings
+from cccf_index.datasets.splitting import k_core, split_ratings
+from cccf_index.datasets.synthetic import synthetic_ratings
 
 __all__ = ["Ratings", "k_core", "read_ratings", "split_ratings", "synthetic_ratings"]

@@ -61,10 +61,11 @@ def solve_system(system, right, active, ridge, least):
         system[k, k] += ridge if k < active.size and active[k] else 1.0
     if not cholesky_solve(system, right):
         return False
+    smallest = np.inf
     for k in range(active.size):
-        if active[k] and system[k, k] * system[k, k] < least:
-            return False
-    return True
+        if active[k]:
+            smallest = min(smallest, system[k, k] * system[k, k])
+    return smallest >= least
 
 
 # G^2 * r + G^3 / 6 products, twice where components depend on each other.

@@ -1,1 +1,1 @@
-"""How vectors become codes."""
+"""How vectors become codes: start, update rows, alternate between users and items."""

@@ -1,4 +1,4 @@
-"""Models of ratings, each with one contract: `fit`, `predict`, `recommend`, `to_index`, `encode_users`, `save`."""
+"""Models of ratings. All have `fit`, `predict`, `recommend`, `to_index`, `encode_users`, `encode_items` and `save`."""
 
 from cccf_index._check import NotFittedError
 from cccf_index.models.base import Recommender

@@ -1,4 +1,4 @@
-"""What the models with binary codes share: scaled ratings, codes of both sides, the index, fold-in."""
+"""What all models with binary codes share: scaled ratings, codes of both sides, the index, fold-in of new rows."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from cccf_index import _check
 from cccf_index.codes import MAX_BITS, MAX_COMPONENTS, CompositionalCodes
 from cccf_index.index import IndexCCCF
 from cccf_index.models._features import FeatureFit
-from cccf_index.models._rows import Observed, Rows
-from cccf_index.models._training import Plan, Side, fold_in, train
+from cccf_index.models._rows import Observed, RatingRows
+from cccf_index.models._training import Side, TrainingPlan, fold_in, train
 from cccf_index.models.base import Recommender
 
-REGULARIZATION = 0.06  # of the relaxed start, for None
+REGULARIZATION = 0.06  # of the relaxed start, if the parameter is None
 
 
 class CodeModel(Recommender):
     """A model that represents users and items by compositional codes.
 
-    Users and items without ratings get balanced codes, whose scores are finite but mean nothing.
+    Users and items without ratings get balanced codes: their scores are finite, but carry no information.
 
     Attributes
     ----------
     user_codes_, item_codes_ : CompositionalCodes
-        Their scores are ratings, scaled from ``rating_range_`` to between ``-rating_scale_`` and ``+rating_scale_``.
+        Their inner products approximate ratings that are scaled from ``rating_range_`` to the range from
+        ``-rating_scale_`` to ``rating_scale_``.
     rating_range_ : list of two float
         The smallest and the largest rating of the training data.
     rating_scale_ : float
+        The score that stands for the largest rating.
     history_ : list of Iteration
-        The objectives are those of ratings scaled to between -1 and +1, so that they compare whatever the bits.
+        The objective refers to ratings scaled to -1 to 1, so it can be compared between numbers of bits.
     """
 
     user_codes_: CompositionalCodes
@@ -43,14 +45,18 @@ class CodeModel(Recommender):
     n_bits: int
 
     def to_index(self, scale: int | str | None = "auto") -> IndexCCCF:
-        """Return an index of the items, row after row; search it with ``user_codes_`` or with `encode_users`.
+        """Return an index of the items, whose ids are their rows. Search it with ``user_codes_`` or `encode_users`.
 
-        Its scores are those of the codes: `to_ratings` makes ratings of them, which does not change their order.
+        Its scores are inner products of codes. `to_ratings` converts them to ratings, in the same order.
 
         Parameters
         ----------
         scale : int, "auto" or None
-            How weights are rounded; see `IndexCCCF`.
+            How weights are rounded, see `IndexCCCF`.
+
+        Returns
+        -------
+        IndexCCCF
         """
         self._check_fitted()
         index = IndexCCCF(self.item_codes_.n_components, self.item_codes_.n_bits, scale=scale)
@@ -61,43 +67,43 @@ class CodeModel(Recommender):
         codes, index = vars(self).get("_indexed", (None, None))
         if codes is not self.item_codes_:
             index = self.to_index()
-            self._indexed = (self.item_codes_, index)  # kept, so that a call for one user is cheap
-        return index.search(self._queries_of(users), k, exclude=exclude)
+            self._indexed = (self.item_codes_, index)  # cached, so that a call for one user is cheap
+        return index.search(self._get_queries(users), k, exclude=exclude)
 
-    def _queries_of(self, users: NDArray[np.int64]) -> Any:
-        """Return what searches the index for users."""
+    def _get_queries(self, users: NDArray[np.int64]) -> Any:
+        """Return the queries of these users for the index."""
         return self.user_codes_[users]
 
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.user_codes_[users].to_vectors(), self.item_codes_[items].to_vectors()
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the ratings, float64, that scores of `to_index()` stand for."""
+        """Convert scores of `to_index()` to ratings, float64 of the same shape."""
         low, high = self.rating_range_
         return (high + low) / 2 + (high - low) / 2 / self.rating_scale_ * np.asarray(scores, dtype=np.float64)
 
     def _take(
         self, ratings: Observed, scale: float, users: CompositionalCodes, items: CompositionalCodes, history: Any
     ) -> None:
-        """Become fitted, at the end of `fit`: what fails before changes nothing."""
+        """Set all fitted attributes, at the end of `fit`: an error before that changes nothing."""
         self.n_users_, self.n_items_ = ratings.shape
-        self.rating_range_, self.rating_scale_ = rating_range(ratings), scale
+        self.rating_range_, self.rating_scale_ = find_rating_range(ratings), scale
         self.user_codes_, self.item_codes_ = users, items
         self.history_ = history
 
     def _verify(self) -> None:
         users, items = self.user_codes_, self.item_codes_
         if (len(users), len(items)) != (self.n_users_, self.n_items_):
-            raise ValueError("the codes do not fit the number of users and items")
+            raise ValueError("the number of codes differs from the number of users and items")
         if (users.n_components, users.n_bits) != (items.n_components, items.n_bits):
-            raise ValueError("the codes of users and items do not fit each other")
+            raise ValueError("the codes of users and items differ in shape")
         low, high = self.rating_range_
         if not (low < high and self.rating_scale_ > 0):
-            raise ValueError("the range of the ratings is none")
+            raise ValueError("the range of the ratings is empty")
 
 
 class DiscreteModel(CodeModel):
-    """A model that `_training` trains: the parameters that DCF, DCMF and CCCF share, explained by `DCF`."""
+    """A model trained by discrete coordinate descent: the parameters that DCF, DCMF and CCCF share, see `DCF`."""
 
     def __init__(
         self,
@@ -125,9 +131,9 @@ class DiscreteModel(CodeModel):
         self.seed = seed
         self.verbose = verbose
 
-    def _plan(self, scale: float) -> Plan:
-        """Check the parameters."""
-        return Plan(
+    def _make_plan(self, scale: float) -> TrainingPlan:
+        """Check the parameters of training."""
+        return TrainingPlan(
             n_bits=_check.integer(self.n_bits, "n_bits", 1, MAX_BITS),
             scale=scale,
             regularization=_check.number(
@@ -148,12 +154,12 @@ class DiscreteModel(CodeModel):
         weights: tuple[NDArray[np.float32], NDArray[np.float32]],
         features: tuple[FeatureFit | None, FeatureFit | None] = (None, None),
     ) -> None:
-        """Learn the codes of users and items with these weights, (G, n) each."""
-        plan = self._plan(1.0)
+        """Learn the codes of users and items with these weights, (G, n_users) and (G, n_items)."""
+        plan = self._make_plan(1.0)
         users, items = weights
         pattern = (np.ones_like(ratings.values), ratings.users.indices, ratings.users.indptr)
         rated = sparse.csr_array(pattern, shape=ratings.shape)
-        # the mean over ratings of the score of two codes that agree in every bit
+        # the mean over all ratings of the score that two codes would have if they agreed in every bit
         scale = plan.n_bits * float((users.T * (rated @ items.T)).sum(dtype=np.float64)) / len(ratings.values)
         if scale == 0:
             raise ValueError("No rated pair of user and item shares a component. Use a larger `bandwidth`.")
@@ -164,43 +170,43 @@ class DiscreteModel(CodeModel):
             n = np.count_nonzero(rows.counts)
             if strength and n <= plan.n_bits:
                 raise ValueError(
-                    f"`user_items` must have more {word} with ratings than n_bits, which is {plan.n_bits}, got {n}: so "
-                    f"few cannot have decorrelated bits. Use fewer bits, or {name}=0."
+                    f"`user_items` must have more {word} with ratings than n_bits, which is {plan.n_bits}, got {n}: "
+                    f"with fewer, bits cannot be decorrelated. Use fewer bits, or {name}=0."
                 )
-        scaled = ratings._replace(values=scaled_ratings(ratings.values, rating_range(ratings), scale))
+        scaled = ratings._replace(values=scale_ratings(ratings.values, find_rating_range(ratings), scale))
         sides = [
             Side(rows, side_weights, strength, fit)
             for rows, side_weights, strength, fit in zip(ratings[:2], weights, strengths, features, strict=True)
         ]
         history = train(scaled, sides[0], sides[1], plan)
-        self._take(ratings, scale, _packed(sides[0]), _packed(sides[1]), history)
+        self._take(ratings, scale, _pack(sides[0]), _pack(sides[1]), history)
 
     def _fold_in(
         self, matrix: sparse.csr_array, weights: NDArray[np.float32], side_name: str, features: Any = None
     ) -> CompositionalCodes:
-        """Return codes of new users or items with these weights, (G, n), the other side fixed."""
+        """Return codes of new users or items with these weights (G, n), with the other side fixed."""
         other = self.item_codes_ if side_name == "user" else self.user_codes_
-        side = Side(Rows.of(matrix), weights, 0.0, features)
+        side = Side(RatingRows.from_matrix(matrix), weights, 0.0, features)
         fixed = Side(side.rows, np.ascontiguousarray(other.weights.T), 0.0)
         fixed.codes = np.ascontiguousarray(other.to_signs().transpose(1, 0, 2))
-        plan = replace(self._plan(self.rating_scale_), n_bits=other.n_bits)
-        fold_in(side, fixed, scaled_ratings(matrix.data, self.rating_range_, plan.scale), plan)
-        return _packed(side)
+        plan = replace(self._make_plan(self.rating_scale_), n_bits=other.n_bits)
+        fold_in(side, fixed, scale_ratings(matrix.data, self.rating_range_, plan.scale), plan)
+        return _pack(side)
 
 
-def rating_range(ratings: Observed) -> list[float]:
+def find_rating_range(ratings: Observed) -> list[float]:
     """Return the smallest and the largest rating."""
     return [float(ratings.values.min()), float(ratings.values.max())]
 
 
-def scaled_ratings(values: NDArray[Any], limits: list[float], scale: float) -> NDArray[np.float64]:
-    """Return ratings with `limits` taken to -scale and +scale: the range of a score, as in the authors' code."""
+def scale_ratings(values: NDArray[Any], limits: list[float], scale: float) -> NDArray[np.float64]:
+    """Scale ratings linearly, so that `limits` become -scale and +scale, as in the authors' code."""
     low, high = limits
     return (values - (high + low) / 2) * (scale / ((high - low) / 2))
 
 
 def check_components(n_components: Any, ratings: Observed) -> int:
-    """Return the number of components, at most one for each user and for each item."""
+    """Return the number of components; there must be at least as many users and items."""
     number = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
     for n, word in zip(ratings.shape, ("users", "items"), strict=True):
         if n < number:
@@ -208,5 +214,5 @@ def check_components(n_components: Any, ratings: Observed) -> int:
     return number
 
 
-def _packed(side: Side) -> CompositionalCodes:
+def _pack(side: Side) -> CompositionalCodes:
     return CompositionalCodes.from_signs(side.codes.transpose(1, 0, 2), side.weights.T)

@@ -1,4 +1,4 @@
-"""DCMF's side features: a ridge regression of the codes on them."""
+"""Side features of DCMF: a ridge regression from features to codes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class FeatureFit:
     Parameters
     ----------
     features : ndarray or scipy.sparse array of float, shape (n, f)
-        F, a row for each user or item.
+        F, one row per user or item.
     strength : float
-        How much the features count.
+        The weight of the term.
     ridge : float
-        Keeps P small where features are rare or depend on each other.
+        The ridge: keeps P small if features are rare or linearly dependent.
     coefficients : ndarray of float32, shape (G, f, r)
-        P of each component, filled by `fit`.
+        P of each component, set by `fit`.
     """
 
     def __init__(self, features: Any, strength: float, ridge: float, coefficients: NDArray[np.float32]) -> None:
@@ -38,19 +38,19 @@ class FeatureFit:
         try:
             return linalg.cho_factor(gram + self.ridge * np.eye(len(gram)))
         except linalg.LinAlgError:
-            raise ValueError("The features depend on each other. Use a `feature_ridge` above 0.") from None
+            raise ValueError("The features are linearly dependent. Use a `feature_ridge` above 0.") from None
 
     def fit(self, k: int, codes: NDArray[Any]) -> None:
         """Solve for P of component k."""
         self.coefficients[k] = linalg.cho_solve(self._factor, self.features.T @ codes.astype(np.float64))
 
-    def fitted(self, k: int) -> NDArray[np.float64]:
+    def predict(self, k: int) -> NDArray[np.float64]:
         """Return ``F P`` of component k, (n, r)."""
         return self.features @ self.coefficients[k]
 
-    def penalty(self, codes: NDArray[Any]) -> float:
-        """Return the term of the objective."""
+    def compute_penalty(self, codes: NDArray[Any]) -> float:
+        """Return the value of the term."""
         total = self.ridge * float(np.square(self.coefficients, dtype=np.float64).sum())
         for k in range(len(codes)):
-            total += float(np.square(codes[k] - self.fitted(k)).sum())
+            total += float(np.square(codes[k] - self.predict(k)).sum())
         return self.strength * total

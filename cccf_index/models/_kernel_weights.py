@@ -8,13 +8,15 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index._vectors import normalize_rows
+
 KERNELS = ("epanechnikov", "triangular", "uniform")
 DISTANCES = ("angular", "arccos")
 ANCHORS = ("kmeans", "random")
 
 
 def choose_anchors(latents: NDArray[Any], how: str, n_anchors: int, seed: int) -> NDArray[np.float32]:
-    """Return anchors (n_anchors, p): centroids of the rows that are not zero by k-means, or a random choice of them."""
+    """Return anchors (n_anchors, p): k-means centroids of the non-zero rows, or a random choice of these rows."""
     points = np.ascontiguousarray(latents[(latents != 0).any(axis=1)], dtype=np.float32)
     if len(points) < n_anchors:
         points = np.ascontiguousarray(latents, dtype=np.float32)
@@ -28,7 +30,7 @@ def choose_anchors(latents: NDArray[Any], how: str, n_anchors: int, seed: int) -
         min_points_per_centroid=1,
         max_points_per_centroid=max(1, 1_000_000 // n_anchors),
     )
-    # one thread: OpenMP cannot start its threads again in a forked process, and would wait for them for ever
+    # one thread: in a forked process OpenMP cannot restart its threads, and would wait for them forever
     n_threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -38,17 +40,18 @@ def choose_anchors(latents: NDArray[Any], how: str, n_anchors: int, seed: int) -
     return kmeans.centroids.copy()
 
 
-def component_weights(
+def compute_weights(
     latents: NDArray[Any], anchors: NDArray[np.float32], kernel: str, distance: str, bandwidth: float, normalize: bool
 ) -> NDArray[np.float32]:
-    """Return weights (n, G): the kernel of each row's distance to each anchor.
+    """Return weights (n, G): the kernel function of the distance between each row and each anchor.
 
-    With ``distance="angular"``, d is the angle in units of a right angle (0 to 2), and the kernel reaches zero at the
-    bandwidth: ``0.75 * (1 - (d / h)^2)``, as in the authors' code. With ``"arccos"``, d is the angle in radians, and
-    the kernel, ``0.75 * (1 - d^2)``, is cut at the bandwidth, as in the paper, and where it is negative. A row
-    without a positive weight has weight 1 for its nearest anchor.
+    With ``distance="angular"`` the distance d is the angle in units of a right angle (0 to 2), and the kernel reaches
+    zero at the bandwidth h: ``0.75 * (1 - (d / h)^2)`` for Epanechnikov, as in the authors' code. With ``"arccos"`` d
+    is the angle in radians, and the kernel ``0.75 * (1 - d^2)`` is set to zero where d >= h, as in the paper, and where
+    it is negative. A row without a positive weight gets weight 1 for its nearest anchor.
     """
-    cosines = _unit(latents) @ _unit(anchors).T
+    rows, centres = (normalize_rows(part.astype(np.float64)) for part in (latents, anchors))
+    cosines = rows @ centres.T  # a zero row is at a right angle to every anchor
     angle = np.arccos(np.clip(cosines, -1, 1))
     if distance == "angular":
         x = angle * (2 / np.pi) / bandwidth
@@ -62,10 +65,3 @@ def component_weights(
     if normalize:
         weights /= weights.sum(axis=1, keepdims=True)
     return weights.astype(np.float32)
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
-    """Return rows of length 1; a zero row stays, at a right angle to everything."""
-    vectors = vectors.astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)

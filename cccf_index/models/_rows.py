@@ -1,4 +1,4 @@
-"""The ratings as training sees them: the rows of users and the rows of items, updated on all threads."""
+"""Ratings as rows of users and rows of items, and the row updates of training, on all threads."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from cccf_index import _threads
 from cccf_index.kernels import rating_rows
 
 
-class Rows(NamedTuple):
-    """Who rated what, from one side: row i has the entries ``indptr[i]`` to ``indptr[i + 1]``."""
+class RatingRows(NamedTuple):
+    """The pattern of the ratings from one side, as CSR: row i has entries ``indptr[i]`` to ``indptr[i + 1]``."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]  # rows of the other side
 
     @classmethod
-    def of(cls, matrix: sparse.csr_array) -> Rows:
-        """Take the pattern of a CSR matrix."""
+    def from_matrix(cls, matrix: sparse.csr_array) -> RatingRows:
+        """Return the pattern of a CSR matrix."""
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
 
-    def ridges(self, regularization: float) -> NDArray[np.float64]:
-        """Return `regularization` for each rating of a row; a row without ratings has that of one, and never 0."""
+    def compute_ridges(self, regularization: float) -> NDArray[np.float64]:
+        """Return ``regularization * count`` for each row; without ratings that of one rating, but never 0."""
         return np.where(self.counts > 0, regularization * self.counts, max(regularization, 1e-6))
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many ratings each row has."""
+        """The number of ratings of each row, int64 (n,)."""
         return np.diff(self.indptr)
 
-    def ridge(
+    def solve_ridge(
         self,
         targets: Any,
         other: Any,
@@ -43,11 +43,11 @@ class Rows(NamedTuple):
         other_weights: Any = None,
         base: Any = None,
     ) -> None:
-        """Solve every row's least squares with the other side fixed, in place; see `rating_rows.solve_rows`.
+        """Solve the ridge regression of every row into `out`, with the other side fixed; see `rating_rows.solve_rows`.
 
-        Weights default to 1, `base` to none. `ridge` counts for each row as it is.
+        `ridge` holds the ridge of each row. Weights default to 1. `base` is added to the Gram matrix of every row.
         """
-        sides = _weights(out, other, weights, other_weights)
+        sides = _fill_weights(out, other, weights, other_weights)
         sizes = ridge.astype(out.dtype)
         gram = np.empty((0, 0), dtype=out.dtype) if base is None else np.ascontiguousarray(base, dtype=out.dtype)
 
@@ -55,39 +55,39 @@ class Rows(NamedTuple):
             row = rating_rows.solve_rows(*self, targets, other, *sides, pull, gram, sizes, out, start, stop)
             if row >= 0:
                 raise ValueError(
-                    f"The least squares of row {row} left the range of {out.dtype}. "
+                    f"The least squares of row {row} overflowed {out.dtype}. "
                     "Use a `regularization` above 0, and smaller ratings, weights or features."
                 )
 
-        self._on_all_threads(work)
+        self._run_on_threads(work)
 
-    def flip(
+    def flip_bits(
         self, targets: Any, other: Any, pull: Any, max_sweeps: int, signs: Any, weights: Any, other_weights: Any
     ) -> None:
-        """Improve every row's code with the other side fixed, in place; see `rating_rows.flip_rows`."""
+        """Improve the code of every row in place, with the other side fixed; see `rating_rows.flip_rows`."""
 
         def work(start: int, stop: int) -> None:
             rating_rows.flip_rows(*self, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop)
 
-        self._on_all_threads(work)
+        self._run_on_threads(work)
 
     def add_scores(
         self, values: Any, left: Any, right: Any, factor: int, weights: Any = None, other_weights: Any = None
     ) -> None:
-        """Add to each rating's value its score in one component, times `factor`; weights default to 1."""
-        sides = _weights(left, right, weights, other_weights, values.dtype)
+        """Add `factor` times its score in one component to the value of each rating, in place; weights default to 1."""
+        sides = _fill_weights(left, right, weights, other_weights, values.dtype)
 
         def work(start: int, stop: int) -> None:
             rating_rows.add_scores(*self, values, left, right, *sides, factor, start, stop)
 
-        self._on_all_threads(work)
+        self._run_on_threads(work)
 
-    def _on_all_threads(self, work: Any) -> None:
+    def _run_on_threads(self, work: Any) -> None:
         _threads.run_chunks(work, len(self.indptr) - 1, _threads.thread_count(0))
 
 
-def _weights(left: Any, right: Any, weights: Any, other_weights: Any, dtype: Any = None) -> tuple[Any, Any]:
-    """Return the weights of two sides, ones where they have none."""
+def _fill_weights(left: Any, right: Any, weights: Any, other_weights: Any, dtype: Any = None) -> tuple[Any, Any]:
+    """Return the weights of both sides, ones instead of None."""
     return (
         np.ones(len(left), dtype=dtype or left.dtype) if weights is None else weights,
         np.ones(len(right), dtype=dtype or right.dtype) if other_weights is None else other_weights,
@@ -95,19 +95,19 @@ def _weights(left: Any, right: Any, weights: Any, other_weights: Any, dtype: Any
 
 
 class Observed(NamedTuple):
-    """All observed ratings, from both sides. Values stand in the order of the users' rows."""
+    """All observed ratings from both sides; values are in the order of the users' rows."""
 
-    users: Rows
-    items: Rows
+    users: RatingRows
+    items: RatingRows
     values: NDArray[np.float64]
-    order: NDArray[np.int64]  # ``values[order]`` stand in the order of the items' rows
+    order: NDArray[np.int64]  # ``values[order]`` is in the order of the items' rows
 
     @classmethod
-    def of(cls, matrix: sparse.csr_array) -> Observed:
-        """Take a checked CSR matrix of users' ratings."""
+    def from_matrix(cls, matrix: sparse.csr_array) -> Observed:
+        """Return the ratings of a checked CSR matrix (n_users, n_items)."""
         places = sparse.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
         by_item = places.T.tocsr()
-        return cls(Rows.of(matrix), Rows.of(by_item), matrix.data, by_item.data)
+        return cls(RatingRows.from_matrix(matrix), RatingRows.from_matrix(by_item), matrix.data, by_item.data)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,4 +1,8 @@
-"""Codes with learned weights: a teacher's vectors, and what a quantizer makes of them."""
+"""The teacher of learned codes: factors and an item bias, as vectors that a quantizer can encode.
+
+Codes are learned from vectors (u, 1) of users and (v, bias) of items. The bias is one more direction of the scores, and
+is encoded like any other.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +13,45 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index.learning.alternation import MAX_DIMENSION
-from cccf_index.models._teacher_tuning import Choice, chosen, item_bias, user_means
+from cccf_index.learning.plan import MAX_DIMENSION
+from cccf_index.models._teacher_tuning import Choice, choose_teacher, compute_item_bias, compute_user_means
 from cccf_index.models.mf import MF
 
-FACTORS, TEACHERS = 64, 3  # an average of three ranks better than one of as many factors together
+FACTORS, TEACHERS = 64, 3  # the average of three models ranks better than one model with three times the factors
 IMPLICIT_FACTORS = 128
 MAX_FACTORS = (MAX_DIMENSION - 1) // TEACHERS
 IMPLICIT_ALPHA, IMPLICIT_RIDGE, IMPLICIT_ITERATIONS = 10.0, 0.1, 15
 
 
 class Teacher(NamedTuple):
-    """Factors, and how much better than others each item is, in units of the scores."""
+    """Factors of users and items, and a bias of each item, in units of the scores."""
 
     latents: MF
     item_bias: NDArray[np.float32]  # (n_items,)
-    bias_share: float
-    user_means: NDArray[np.float64]  # (n_users,), from which the bias of a new item follows
+    bias_share: float  # what the bias was multiplied by
+    user_means: NDArray[np.float64]  # (n_users,): the bias of a new item is relative to them
 
-    def of_users(self, factors: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the vectors of users, (n, p + 1)."""
+    def extend_users(self, factors: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the vectors of users (n, p + 1) from their factors (n, p)."""
         return np.hstack([factors, np.ones((len(factors), 1))]).astype(np.float32)
 
-    def of_items(self, factors: NDArray[Any], bias: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the vectors of items, (n, p + 1)."""
+    def extend_items(self, factors: NDArray[Any], bias: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the vectors of items (n, p + 1) from their factors (n, p) and biases (n,)."""
         return np.hstack([factors, bias[:, None]]).astype(np.float32)
 
-    def encoded(self, matrix: sparse.csr_array, side: str) -> NDArray[np.float32]:
-        """Return the vectors of users or items that the teacher never saw, by their ratings."""
+    def encode(self, matrix: sparse.csr_array, side: str) -> NDArray[np.float32]:
+        """Return the vectors of new users or items from their ratings; `side` is "user" or "item"."""
         factors = self.latents._encode(matrix, side)
         if side == "user":
-            return self.of_users(factors)
-        return self.of_items(factors, np.float32(self.bias_share) * item_bias(matrix, self.user_means))
+            return self.extend_users(factors)
+        return self.extend_items(factors, np.float32(self.bias_share) * compute_item_bias(matrix, self.user_means))
 
 
-def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
-    """Return a fitted MF of any factors: an MF, a model with `user_factors` and `item_factors`, or a pair of arrays."""
+def wrap_factors(latents: Any, shape: tuple[int, int]) -> MF:
+    """Return factors as a fitted MF: of an MF, a model with `user_factors` and `item_factors`, or a pair of arrays."""
     if isinstance(latents, MF):
         if not hasattr(latents, "history_"):
-            raise ValueError("`latents` must be fitted, got an MF that is not.")
+            raise ValueError("`latents` must be fitted, got an MF that is not. Call its `fit` first.")
         model = latents
     elif isinstance(latents, (tuple, list)) and len(latents) == 2:
         model = MF.from_factors(*latents)
@@ -57,7 +61,8 @@ def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
             for part in (latents.user_factors, latents.item_factors)
         )
         if users is None or items is None:
-            raise ValueError(f"`latents` must be fitted, got a {type(latents).__name__} that is not.")
+            name = type(latents).__name__
+            raise ValueError(f"`latents` must be fitted, got a {name} that is not. Call its `fit` first.")
         model = MF.from_factors(users, items)
     else:
         raise TypeError(
@@ -66,11 +71,11 @@ def as_factors(latents: Any, shape: tuple[int, int]) -> MF:
         )
     found = (model.n_users_, model.n_items_)
     if found != shape:
-        raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found}.")
-    return copy.copy(model)  # which a later fit of theirs does not change
+        raise ValueError(f"`latents` must be of {shape[0]} users and {shape[1]} items, got {found[0]} and {found[1]}.")
+    return copy.copy(model)  # a copy, which fitting the original again does not change
 
 
-def explicit_teacher(
+def train_explicit_teacher(
     ratings: sparse.csr_array,
     latents: Any,
     n_factors: int | None,
@@ -78,11 +83,11 @@ def explicit_teacher(
     unobserved: float | None,
     params: dict[str, Any],
 ) -> Teacher:
-    """Train a teacher of ratings, its parameters chosen where they are None; or take the one given."""
+    """Train a teacher of explicit ratings, or wrap `latents`. Parameters that are None are tuned."""
     share = 0.0
     if latents is None:
         if regularization is None:
-            choice = chosen(ratings, unobserved, params["seed"])
+            choice = choose_teacher(ratings, unobserved, params["seed"])
         else:
             choice = Choice(regularization, unobserved or 0.0, 0.0)
         share = choice.bias_share
@@ -92,20 +97,22 @@ def explicit_teacher(
     elif isinstance(latents, MF) and not hasattr(latents, "history_"):
         model = MF(**latents.get_params()).fit(ratings)
     else:
-        model = as_factors(latents, ratings.shape)
-    means = user_means(ratings)
-    return Teacher(model, np.float32(share) * item_bias(ratings.T.tocsr(), means), share, means)
+        model = wrap_factors(latents, ratings.shape)
+    means = compute_user_means(ratings)
+    return Teacher(model, np.float32(share) * compute_item_bias(ratings.T.tocsr(), means), share, means)
 
 
-def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | None, params: dict[str, Any]) -> Teacher:
-    """Train a teacher of implicit feedback, all ones, by the package implicit; or take the one given."""
+def train_implicit_teacher(
+    taken: sparse.csr_array, latents: Any, n_factors: int | None, params: dict[str, Any]
+) -> Teacher:
+    """Train a teacher of implicit feedback, a matrix of ones, with the package implicit; or wrap `latents`."""
     if latents is None:
         try:
             from implicit.als import AlternatingLeastSquares
         except ImportError:
             raise ImportError(
-                'feedback="implicit" trains its teacher by the package implicit, which is not there: '
-                '`pip install "cccf-index[implicit]"`, or pass `latents=(user_factors, item_factors)` of any model.'
+                'feedback="implicit" trains its teacher with the package implicit, which is not installed. '
+                'Run `pip install "cccf-index[implicit]"`, or pass `latents=(user_factors, item_factors)` of any model.'
             ) from None
         latents = AlternatingLeastSquares(
             n_factors or IMPLICIT_FACTORS,
@@ -115,12 +122,12 @@ def implicit_teacher(taken: sparse.csr_array, latents: Any, n_factors: int | Non
             random_state=params["seed"],
         )
         latents.fit(sparse.csr_matrix(taken, dtype=np.float32), show_progress=False)
-    model = as_factors(latents, taken.shape)
+    model = wrap_factors(latents, taken.shape)
     model = MF.from_factors(model.user_factors_, model.item_factors_, dtype=model.dtype)
-    # A new row is solved for as implicit does, (Y'Y + (c - 1) sum yy' + ridge) x = c sum y, divided by c - 1.
+    # implicit solves a row by (Y'Y + (c - 1) sum yy' + ridge) x = c sum y. Divided by c - 1, this is the row of an MF:
     confidence = max(float(getattr(latents, "alpha", IMPLICIT_ALPHA)), 1.1) - 1
     mean_count = taken.nnz / min(taken.shape)
-    model.pair_weight_ = 1 / confidence  # and what was taken is rated 1 + 1 / (c - 1)
+    model.pair_weight_ = 1 / confidence  # and each entry is a rating of 1 + 1 / (c - 1)
     model.regularization = float(getattr(latents, "regularization", IMPLICIT_RIDGE)) / (
         confidence * mean_count + max(taken.shape)
     )

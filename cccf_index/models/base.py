@@ -1,4 +1,4 @@
-"""The contract of every model: scikit-learn's manners, ratings in, an index out."""
+"""Recommender: the interface that all models share, with the conventions of scikit-learn."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from cccf_index.models._rows import Observed
 
 M = TypeVar("M", bound="Recommender")
 
-PAIRS = 8192  # pairs that `predict` expands at a time
+PREDICT_BATCH = 8192  # pairs that `predict` expands at a time
 
 
 class Recommender(abc.ABC):
     """A model of ratings.
 
-    ``__init__`` only stores; `fit` checks and learns attributes whose names end in ``_``. Results depend on the
-    parameters and the ratings, not on the number of threads, which is that of ``faiss.omp_set_num_threads``.
+    ``__init__`` only stores its parameters; `fit` checks them, and sets attributes whose names end in ``_``. Results
+    depend on the parameters and the ratings only, not on the number of threads, which ``faiss.omp_set_num_threads``
+    sets.
 
     Attributes
     ----------
     n_users_, n_items_ : int
-        The shape of the ratings.
+        The shape of the fitted ratings.
     history_ : list of Iteration
         ``(objective, seconds)`` at the start and after each iteration.
     """
@@ -45,78 +46,78 @@ class Recommender(abc.ABC):
 
     @abc.abstractmethod
     def fit(self: M, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> M:
-        """Learn from ratings."""
+        """Learn from a scipy.sparse matrix of ratings, shape (n_users, n_items)."""
 
     @abc.abstractmethod
     def _encode(self, matrix: sparse.csr_array, side: str) -> Any:
-        """Represent new rows of a side, "user" or "item", by their ratings of or by the other side."""
+        """Represent new users (`side` is "user") or items ("item") by the rows of their ratings."""
 
     def encode_users(self, user_items: Any) -> Any:
-        """Represent users that the model never saw: the row update of `fit`, with the items fixed.
+        """Represent new users by their ratings: the row update of `fit`, with the items fixed.
 
         Parameters
         ----------
         user_items : scipy.sparse matrix, shape (n, n_items)
-            Their ratings.
+            Their ratings, one row per user.
 
         Returns
         -------
         CompositionalCodes, or ndarray of shape (n, n_factors) for MF
-            What searches the index. A user without ratings gets a code that means nothing; for MF, zeros.
+            Queries for the index. A user without ratings gets a code without information, or zeros from MF.
         """
         self._check_fitted()
         return self._encode(_check.ratings(user_items, "user_items", self.n_items_), "user")
 
     def encode_items(self, item_users: Any) -> Any:
-        """Represent items that the model never saw: the row update of `fit`, with the users fixed.
+        """Represent new items by their ratings: the row update of `fit`, with the users fixed.
 
         Parameters
         ----------
         item_users : scipy.sparse matrix, shape (n, n_users)
-            Their ratings: a row for each item.
+            Their ratings, one row per item.
 
         Returns
         -------
         CompositionalCodes, or ndarray of shape (n, n_factors) for MF
-            What can be added to the index.
+            Items that can be added to the index.
         """
         self._check_fitted()
         return self._encode(_check.ratings(item_users, "item_users", self.n_users_), "item")
 
     @abc.abstractmethod
     def to_index(self) -> Any:
-        """Return an index of the items."""
+        """Return an index of the items, whose ids are their rows."""
 
     @abc.abstractmethod
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the vectors of some users and items whose inner products are the scores."""
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the vectors of these users and items, whose inner products are the scores."""
 
     @abc.abstractmethod
     def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return scores and items, best first, padded as by faiss."""
+        """Return scores and items (n, k), best first, padded like faiss results."""
 
     @abc.abstractmethod
     def _verify(self) -> None:
-        """Check what was read from a file; raise ValueError."""
+        """Check the attributes that were read from a file; raise a ValueError if they do not match."""
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the ratings that scores of `to_index()` stand for."""
+        """Convert scores of `to_index()` to ratings, of the same shape."""
         return scores
 
     @classmethod
-    def _parameter_names(cls) -> list[str]:
+    def _list_parameters(cls) -> list[str]:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; `deep` is there for scikit-learn."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
+        """Return the parameters by name; `deep` is accepted for scikit-learn, and ignored."""
+        return {name: getattr(self, name) for name in self._list_parameters()}
 
     def set_params(self: M, **params: Any) -> M:
-        """Set parameters by name, for the next `fit`; `encode_users` and `encode_items` read them, too."""
+        """Set parameters by name for the next `fit`. `encode_users` and `encode_items` read them as well."""
         for name, value in params.items():
-            if name not in self._parameter_names():
+            if name not in self._list_parameters():
                 raise ValueError(
-                    f"`{name}` is no parameter of {type(self).__name__}, which has {self._parameter_names()}."
+                    f"`{name}` is not a parameter of {type(self).__name__}, which has {self._list_parameters()}."
                 )
             setattr(self, name, value)
         return self
@@ -126,26 +127,25 @@ class Recommender(abc.ABC):
         changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value != defaults[name]]
         return f"{type(self).__name__}({', '.join(changed)})"
 
-    def _checked(self, user_items: Any, **features: Any) -> Observed:
-        """Return the ratings from both sides, for a model without use for features."""
-        return Observed.of(self._checked_ratings(user_items, **features))
+    def _check_observed(self, user_items: Any, **features: Any) -> Observed:
+        """Check the ratings, and return them as rows of both sides; refuse features."""
+        return Observed.from_matrix(self._check_ratings(user_items, **features))
 
-    def _checked_ratings(self, user_items: Any, **features: Any) -> sparse.csr_array:
-        """Return ratings that differ."""
-        matrix = self._checked_matrix(user_items, **features)
+    def _check_ratings(self, user_items: Any, **features: Any) -> sparse.csr_array:
+        """Check the ratings, which must not all be equal; refuse features."""
+        matrix = self._check_matrix(user_items, **features)
         if matrix.data.min() == matrix.data.max():
             raise ValueError(
-                f"`user_items` must hold different ratings, got only {matrix.data[0]:g}. Implicit feedback has no "
-                'ratings to learn from: use CCCF(feedback="implicit"), or add zeros for items that were shown and not '
-                "taken."
+                f"`user_items` must hold different ratings, got only {matrix.data[0]:g}. For implicit feedback use "
+                'CCCF(feedback="implicit"), or add zeros for items that were shown and not chosen.'
             )
         return matrix
 
-    def _checked_matrix(self, user_items: Any, **features: Any) -> sparse.csr_array:
-        """Return the ratings or feedback, for a model without use for features."""
+    def _check_matrix(self, user_items: Any, **features: Any) -> sparse.csr_array:
+        """Check a matrix of ratings or feedback; refuse features."""
         for name, value in features.items():
             if value is not None:
-                raise ValueError(f"`{name}` must be None, as {type(self).__name__} has no use for it. DCMF has.")
+                raise ValueError(f"`{name}` must be None: {type(self).__name__} ignores side features; use DCMF.")
         matrix = _check.ratings(user_items, "user_items")
         if max(matrix.shape) >= 2**31:
             raise ValueError(
@@ -161,12 +161,12 @@ class Recommender(abc.ABC):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet. Call `fit` with ratings first.")
 
     def predict(self, users: ArrayLike, items: ArrayLike) -> NDArray[Any]:
-        """Predict the ratings of pairs.
+        """Predict the ratings of pairs of user and item.
 
         Parameters
         ----------
         users, items : array_like of int
-            Rows of users and of items that broadcast against each other: ``predict(3, [0, 1])``.
+            Rows of users and of items, which are broadcast: ``predict(3, [0, 1])``.
 
         Returns
         -------
@@ -178,32 +178,32 @@ class Recommender(abc.ABC):
         )
         left, right = (part.ravel() for part in pairs)
         scores = []
-        for start in range(0, max(left.size, 1), PAIRS):
-            part = slice(start, start + PAIRS)
-            scores.append(np.einsum("ij,ij->i", *self._vectors(left[part], right[part])))
+        for start in range(0, max(left.size, 1), PREDICT_BATCH):
+            part = slice(start, start + PREDICT_BATCH)
+            scores.append(np.einsum("ij,ij->i", *self._get_vectors(left[part], right[part])))
         return self.to_ratings(np.concatenate(scores)).reshape(pairs[0].shape)
 
     def recommend(
         self, users: ArrayLike | None = None, k: int = 10, *, exclude: Any = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the k best items of users, as `index.search` does.
+        """Return the k best items of each user, in the form of `index.search`.
 
         Parameters
         ----------
         users : array_like of int, shape (n,), optional
             Rows of users; None for all.
         k : int
-            How many items.
+            The number of items per user.
         exclude : scipy.sparse matrix, shape (n, n_items), optional
-            Items that must not be returned, a row for each of `users`: ``user_items[users]``.
+            Items that must not be returned, one row for each of `users`, such as ``user_items[users]``.
 
         Returns
         -------
         D : ndarray of float32, shape (n, k)
-            Predicted ratings, best first; -FLT_MAX where there are no more items. Codes are ranked by their index,
-            whose weights are rounded.
+            Predicted ratings, best first; -FLT_MAX where there are no more items. Models with codes rank by their
+            index, whose weights are rounded.
         I : ndarray of int64, shape (n, k)
-            Items; -1 where there are no more. Mind it when you use them as indices, as in ``item_ids[I]``.
+            Rows of items; -1 where there are no more, so check for it before using them as in ``item_ids[I]``.
         """
         self._check_fitted()
         rows = np.arange(self.n_users_) if users is None else _check.rows(users, "users", self.n_users_)
@@ -222,11 +222,11 @@ class Recommender(abc.ABC):
         return scores, items
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file, checksummed and atomically."""
+        """Write the fitted model to a file; checksummed, and replaced atomically."""
         self._check_fitted()
         _files.write(path, self)
 
     @classmethod
     def load(cls: type[M], path: str | os.PathLike[str]) -> M:
-        """Read what `save` wrote; a damaged or foreign file is a ValueError."""
+        """Read a model that `save` wrote; a damaged file or one of another kind raises a ValueError."""
         return _files.read(path, cls)

@@ -1,4 +1,4 @@
-"""BCCF: binary codes in two stages, relaxed and then rotated and rounded (Zhou and Zha, KDD 2012)."""
+"""BCCF: binary codes in two stages, real-valued factors that are then rotated and rounded (Zhou and Zha, KDD 2012)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from tqdm import tqdm
 from cccf_index import _check
 from cccf_index.codes import MAX_BITS, CompositionalCodes
 from cccf_index.learning.history import Iteration
-from cccf_index.models._coded import CodeModel, rating_range, scaled_ratings
-from cccf_index.models._rows import Observed, Rows
-from cccf_index.models._training import balanced_signs
+from cccf_index.models._coded import CodeModel, find_rating_range, scale_ratings
+from cccf_index.models._rows import Observed, RatingRows
+from cccf_index.models._training import draw_balanced_signs
 
 
 class BCCF(CodeModel):
-    """Binary codes from real-valued factors: balanced matrix factorisation, an orthogonal rotation, signs.
+    """Binary codes from real-valued factors: balanced matrix factorisation, an orthogonal rotation, then signs.
 
-    The rotation changes no inner product, and brings the factors as near to their signs as it can (ITQ).
+    The rotation brings the factors as close to their signs as possible (ITQ), and changes no inner product of factors.
 
     Parameters
     ----------
     n_bits : int
-        The length of a code.
+        The number of bits of a code, 1 to 512.
     regularization : float
-        The ridge for each rating of a row, in units of the scaled ratings.
+        The ridge of a row per rating, in units of the scaled ratings.
     balance : float
         How strongly the mean factors of users and of items are pulled to zero, in the same units.
     max_iter : int
-        How often both sides are solved.
+        The number of iterations; each solves both sides.
     n_rotations : int
-        How often the rotation is improved.
+        The number of iterations that improve the rotation.
     seed : int
-        Of the first factors and of the rotation.
+        Seed of the first factors and of the rotation.
     verbose : bool
-        Show a progress bar, on a terminal.
+        Show a progress bar if the output is a terminal.
 
     Attributes
     ----------
     user_codes_, item_codes_ : CompositionalCodes
-        One component, weights 1: the signs of the factors.
+        The signs of the factors: one component, all weights 1.
     user_factors_, item_factors_ : ndarray of float32, shapes (n_users, n_bits) and (n_items, n_bits)
         The rotated factors.
 
@@ -77,70 +77,70 @@ class BCCF(CodeModel):
         self.verbose = verbose
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> BCCF:
-        """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
+        """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         n_bits = _check.integer(self.n_bits, "n_bits", 1, MAX_BITS)
         max_iter = _check.integer(self.max_iter, "max_iter", 1)
         n_rotations = _check.integer(self.n_rotations, "n_rotations", 0)
-        self._ridge(), self._balance()
+        self._check_ridge(), self._check_balance()
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
-        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         scale = float(n_bits)
-        scaled = ratings._replace(values=scaled_ratings(ratings.values, rating_range(ratings), scale))
+        scaled = ratings._replace(values=scale_ratings(ratings.values, find_rating_range(ratings), scale))
         users, items = (rng.standard_normal((n, n_bits), dtype=np.float32) for n in ratings.shape)
         users[ratings.users.counts == 0], items[ratings.items.counts == 0] = 0, 0
         history = self._relax(scaled, users, items, max_iter, scale)
         lengths = np.linalg.norm(users), np.linalg.norm(items)
-        size = np.sqrt(lengths[0] / lengths[1]) if min(lengths) > 0 else 1.0  # both sides count alike
-        rotation = _rotation(np.concatenate([users / size, items * size]).astype(np.float64), n_rotations, rng)
+        size = np.sqrt(lengths[0] / lengths[1]) if min(lengths) > 0 else 1.0  # gives both sides the same influence
+        rotation = _find_rotation(np.concatenate([users / size, items * size]).astype(np.float64), n_rotations, rng)
         users, items = ((factors @ rotation).astype(np.float32) for factors in (users, items))
-        self._take(ratings, scale, self._signs(users), self._signs(items), history)
+        self._take(ratings, scale, self._round_to_signs(users), self._round_to_signs(items), history)
         self.user_factors_, self.item_factors_ = users, items
         return self
 
-    def _ridge(self) -> float:
+    def _check_ridge(self) -> float:
         return _check.number(self.regularization, "regularization", 0)
 
-    def _balance(self) -> float:
+    def _check_balance(self) -> float:
         return _check.number(self.balance, "balance", 0)
 
     def _relax(
         self, ratings: Observed, users: NDArray[np.float32], items: NDArray[np.float32], max_iter: int, scale: float
     ) -> list[Iteration]:
         values = ratings.values.astype(np.float32)
-        history = [Iteration(self._objective(ratings, values, users, items, scale), 0.0)]
+        history = [Iteration(self._compute_objective(ratings, values, users, items, scale), 0.0)]
         for _ in tqdm(range(max_iter), desc="BCCF", disable=None if self.verbose else True):
             begin = time.perf_counter()
-            self._solve(ratings.users, values, items, users, scale, self._balance())
-            self._solve(ratings.items, values[ratings.order], users, items, scale, self._balance())
+            self._solve(ratings.users, values, items, users, scale, self._check_balance())
+            self._solve(ratings.items, values[ratings.order], users, items, scale, self._check_balance())
             history.append(
-                Iteration(self._objective(ratings, values, users, items, scale), time.perf_counter() - begin)
+                Iteration(self._compute_objective(ratings, values, users, items, scale), time.perf_counter() - begin)
             )
         return history
 
     def _solve(
         self,
-        rows: Rows,
+        rows: RatingRows,
         values: NDArray[Any],
         other: NDArray[np.float32],
         out: NDArray[np.float32],
         scale: float,
         balance: float = 0.0,
     ) -> None:
-        """Solve the rows of one side, the other fixed.
+        """Solve the rows of one side, with the other fixed.
 
-        The penalty ``n * |mean x|^2`` binds all rows together. It is at most the sum over rows of
-        ``|x_i - (z_i - mean z)|^2`` for any z, and equal to it at x = z: so with the rows of before for z, each row
-        may be solved alone, and the objective never rises.
+        The penalty ``n * |mean x|^2`` couples all rows. For any z it is at most the sum over rows of
+        ``|x_i - (z_i - mean z)|^2``, and equal to it at x = z. So with the previous rows for z, each row can be solved
+        on its own, and the objective never rises.
         """
-        ridge, pull = rows.ridges(self._ridge() * scale), np.zeros_like(out)
+        ridge, pull = rows.compute_ridges(self._check_ridge() * scale), np.zeros_like(out)
         if balance:
             size = np.float32(balance * scale * rows.counts.mean())
             ridge += size
             np.multiply(out - out.mean(axis=0), size, out=pull)
             pull[rows.counts == 0] = 0  # rows without ratings stay 0
-        rows.ridge(values, other, pull, ridge, out)
+        rows.solve_ridge(values, other, pull, ridge, out)
 
-    def _objective(
+    def _compute_objective(
         self, ratings: Observed, values: NDArray[Any], users: NDArray[Any], items: NDArray[Any], scale: float
     ) -> float:
         residual = values.copy()
@@ -149,20 +149,20 @@ class BCCF(CodeModel):
         for rows, factors in ((ratings.users, users), (ratings.items, items)):
             sizes = np.einsum("ij,ij->i", factors, factors)
             mean = factors.mean(axis=0, dtype=np.float64)
-            total += float(rows.ridges(self._ridge() * scale) @ sizes)
-            total += self._balance() * scale * float(rows.counts.sum() * (mean @ mean))
+            total += float(rows.compute_ridges(self._check_ridge() * scale) @ sizes)
+            total += self._check_balance() * scale * float(rows.counts.sum() * (mean @ mean))
         return total / scale**2
 
     def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
         other = self.item_factors_ if side == "user" else self.user_factors_
         factors = np.empty((matrix.shape[0], other.shape[1]), dtype=np.float32)
-        values = scaled_ratings(matrix.data, self.rating_range_, self.rating_scale_).astype(np.float32)
-        self._solve(Rows.of(matrix), values, other, factors, self.rating_scale_)
-        return self._signs(factors)
+        values = scale_ratings(matrix.data, self.rating_range_, self.rating_scale_).astype(np.float32)
+        self._solve(RatingRows.from_matrix(matrix), values, other, factors, self.rating_scale_)
+        return self._round_to_signs(factors)
 
-    def _signs(self, factors: NDArray[np.float32]) -> CompositionalCodes:
-        """Return the signs of factors; those of one balanced code where they are zero, as in rows without ratings."""
-        spare = balanced_signs((1, 1, factors.shape[1]), np.random.default_rng(self.seed))[0]
+    def _round_to_signs(self, factors: NDArray[np.float32]) -> CompositionalCodes:
+        """Return the signs of factors; zeros, as in rows without ratings, get the signs of one balanced code."""
+        spare = draw_balanced_signs((1, 1, factors.shape[1]), np.random.default_rng(self.seed))[0]
         return CompositionalCodes.from_signs(np.where(factors == 0, spare, np.sign(factors))[:, None])
 
     def _verify(self) -> None:
@@ -170,13 +170,13 @@ class BCCF(CodeModel):
         n_bits = self.item_codes_.n_bits
         shapes = (self.n_users_, n_bits), (self.n_items_, n_bits)
         if (self.user_factors_.shape, self.item_factors_.shape) != shapes:
-            raise ValueError("the factors do not fit the parameters")
+            raise ValueError("the factors and the codes differ in shape")
 
 
-def _rotation(factors: NDArray[np.float64], n_rotations: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the orthogonal matrix that brings factors nearest to signs: alternately signs and Procrustes (ITQ).
+def _find_rotation(factors: NDArray[np.float64], n_rotations: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the orthogonal matrix that brings factors closest to signs, by alternating signs and Procrustes (ITQ).
 
-    In float64, so that the order in which BLAS adds, which depends on its threads, decides no sign.
+    In float64: the order in which BLAS adds depends on its threads, and must not decide a sign.
     """
     rotation = np.linalg.qr(rng.standard_normal((factors.shape[1],) * 2))[0]
     for _ in range(n_rotations):

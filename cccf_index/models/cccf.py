@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,61 +12,71 @@ from scipy import sparse
 from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._coded import DiscreteModel, check_components
-from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, component_weights
-from cccf_index.models._teacher import MAX_FACTORS, Teacher, as_factors, explicit_teacher, implicit_teacher
+from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, compute_weights
+from cccf_index.models._teacher import (
+    MAX_FACTORS,
+    Teacher,
+    train_explicit_teacher,
+    train_implicit_teacher,
+    wrap_factors,
+)
 from cccf_index.models.mf import MF
 from cccf_index.quantizer import CompositionalQuantizer
 
+# attributes that only one kind of weights has
 LEARNED = ("quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "feedback_", "user_queries_")
-KERNEL_FACTORS = 32  # of the latent space that distances are taken in
+KERNEL = ("user_anchors_", "item_anchors_")
+KERNEL_FACTORS = 32  # factors of the latent space in which distances are measured
 
 
 class CCCF(DiscreteModel):
-    """Compositional codes: G binary codes for each user and item, each with a weight that may be zero.
+    """Compositional codes: each user and each item has G binary codes, each with a weight that may be zero.
 
-    With ``weights="learned"`` codes and weights together are fitted to all scores of a teacher, a matrix factorisation
-    that is tuned on a part of the ratings. With ``weights="kernel"`` it is the paper's model: weights are kernels of
-    the distance to G anchors, in the latent space of a matrix factorisation, and stay fixed while the codes are learned
-    by discrete coordinate descent.
+    With ``weights="learned"`` codes and weights are fitted together to all scores of a teacher, a matrix factorisation
+    that is tuned on held-out ratings. ``weights="kernel"`` is the paper's model: weights are a kernel function of the
+    distance to G anchors in the latent space of a matrix factorisation. They stay fixed while the codes are learned by
+    discrete coordinate descent.
 
     Parameters
     ----------
     n_components : int
-        G.
+        G, the number of components, 1 to 64.
     n_bits : int
-        r, the bits of one component.
+        r, the number of bits of a component, 1 to 512.
     weights : {"learned", "kernel"}
-        How weights are found.
+        How weights are determined.
     queries : {"coded", "real"}
-        Learned weights: whether `predict` and `recommend` take the users' codes, or their best real-valued queries,
-        which rank a little better and are searched more slowly.
+        Learned weights: whether `predict` and `recommend` use the codes of users, or real-valued queries, which rank a
+        little better but are searched more slowly.
     feedback : {"explicit", "implicit"}
-        Learned weights: what the matrix holds. Implicit feedback needs `latents`, or the package implicit, which then
-        trains them: the entries say what was taken.
+        Learned weights: what the matrix holds, ratings or implicit feedback. Of implicit feedback only the pattern
+        counts; the teacher is trained by the package implicit unless `latents` are given.
     max_active, max_active_users : int, optional
-        Learned weights: how many components of an item or a user may have a weight; None for all.
+        Learned weights: the maximum number of components of an item or a user with a non-zero weight; None for all.
     unobserved : float, optional
-        Learned weights: as for `MF`; None to choose 0 or 0.1 on a tenth of the ratings.
+        Learned weights: as for `MF`; None to choose 0 or 0.1 on a held-out tenth of the ratings.
     regularization : float, optional
-        Learned weights: that of the teacher; None to choose it on a tenth of the ratings, and with it an item bias
-        beside the factors. Kernel weights: as for `DCF`, 0.06 for None.
+        Learned weights: that of the teacher. None to choose it, and the share of an item bias, on a held-out tenth of
+        the ratings. Kernel weights: as for `DCF`; None means 0.06.
     latents : MF, model of the package implicit, or pair of arrays, optional
-        The teacher, or whose factors distances are taken from: a fitted model with the same users and items, any
-        ``(user_factors, item_factors)``, or an MF that is not fitted yet and will be. None for an MF of our own.
+        Learned weights: the teacher. Kernel weights: the latent space. A fitted model of the same users and items, any
+        pair ``(user_factors, item_factors)``, or an MF that is not fitted, which `fit` then does. None trains one.
     n_factors : int, optional
-        Of what is fitted where `latents` is None. For None: 64, of three MF that are averaged; 128 for implicit
-        feedback; with kernel weights 32.
+        The number of factors if `latents` is None. None means 64 for each of three averaged MF, 128 for implicit
+        feedback, and 32 for kernel weights.
     kernel : {"epanechnikov", "triangular", "uniform"}
+        Kernel weights: the kernel function.
     bandwidth : float
-        h. The smaller, the fewer components a row has: around 1 and above nearly all, at 0.4 about 3 of 8 on MovieLens.
-        Sparse codes are searched faster, but rank worse: components that a pair does not share tell nothing of it.
+        Kernel weights: h. A smaller bandwidth gives fewer active components per row. Such codes are searched faster but
+        rank worse, as only components that user and item share add to a score.
     distance : {"angular", "arccos"}
-        The angle in units of a right angle, with a kernel that reaches zero at the bandwidth (the authors' code); or
-        in radians, with a kernel cut at the bandwidth (the paper).
+        Kernel weights: "angular" is the angle in units of a right angle, with a kernel that reaches zero at the
+        bandwidth (the authors' code). "arccos" is the angle in radians, with a kernel cut off at the bandwidth
+        (the paper).
     anchors : {"kmeans", "random"}
-        Centroids of the latent vectors, or latent vectors chosen at random.
+        Kernel weights: k-means centroids of the latent vectors, or latent vectors chosen at random.
     normalize : bool
-        Divide the weights of each row by their sum.
+        Kernel weights: divide the weights of each row by their sum.
     alpha, beta, initialize, init_iter, max_iter, max_sweeps, tol
         Kernel weights: as for `DCF`.
     seed, verbose
@@ -75,17 +86,17 @@ class CCCF(DiscreteModel):
     ----------
     user_codes_, item_codes_ : CompositionalCodes
     latents_ : MF
-        The teacher, or what distances are taken from.
+        Learned weights: the teacher. Kernel weights: the latent space.
     quantizer_ : CompositionalQuantizer
-        Learned weights: what encodes the vectors of the teacher, whose last direction is the item bias.
+        Learned weights: encodes the vectors of the teacher, whose last entry is the item bias.
     item_bias_ : ndarray of float32, shape (n_items,)
-        Learned weights: what the teacher adds to its scores of each item; the codes express it.
+        Learned weights: what the teacher adds to the scores of each item. The codes already include it.
     user_bias_ : ndarray of float32, shape (n_users,)
-        Learned weights: what must be added to a user's scores to make ratings of them.
+        Learned weights: what `predict` and `recommend` add to the scores of each user.
     user_queries_ : ndarray of float32, shape (n_users, n_components * n_bits)
-        With ``queries="real"``: what searches the index instead of ``user_codes_``.
+        With ``queries="real"``: the queries for the index, instead of ``user_codes_``.
     user_anchors_, item_anchors_ : ndarray of float32, shape (n_components, n_factors)
-        Kernel weights.
+        Kernel weights: the anchors.
 
     Examples
     --------
@@ -157,28 +168,26 @@ class CCCF(DiscreteModel):
         self.normalize = normalize
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> CCCF:
-        """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
+        """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         _check.choice(self.weights, "weights", ("learned", "kernel"))
         _check.choice(self.feedback, "feedback", ("explicit", "implicit"))
         _check.choice(self.queries, "queries", ("coded", "real"))
         if self.weights == "learned":
             return self._fit_learned(user_items, item_features=item_features, user_features=user_features)
         if self.feedback != "explicit" or self.queries != "coded":
-            raise ValueError('`weights` must be "learned" for implicit feedback and for real-valued queries.')
+            raise ValueError('`weights` must be "learned" for implicit feedback and real-valued queries, got "kernel".')
         _check.choice(self.anchors, "anchors", ANCHORS)
         self._check_kernel()
         seed = _check.integer(self.seed, "seed", 0)
-        self._plan(1.0)
-        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        self._make_plan(1.0)
+        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         n_components = check_components(self.n_components, ratings)
-        latents = self._fitted_latents(user_items, ratings.shape)
+        latents = self._fit_latents(user_items, ratings.shape)
         factors = latents.user_factors_, latents.item_factors_
         users, items = (choose_anchors(part, self.anchors, n_components, seed) for part in factors)
-        self._learn(ratings, (self._weights_of(factors[0], users), self._weights_of(factors[1], items)))
+        self._learn(ratings, (self._compute_weights(factors[0], users), self._compute_weights(factors[1], items)))
         self.latents_, self.user_anchors_, self.item_anchors_ = latents, users, items
-        self._forget(
-            "quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "user_queries_", "feedback_"
-        )
+        self._forget(LEARNED)
         return self
 
     def _fit_learned(self, user_items: Any, **features: Any) -> CCCF:
@@ -186,83 +195,87 @@ class CCCF(DiscreteModel):
             self.n_components, self.n_bits, self.max_active, self.max_active_users, self.seed, verbose=self.verbose
         )
         quantizer.check()
-        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
-        options = {"seed": self.seed, "verbose": self.verbose}
-        if self.feedback == "implicit":
-            matrix = self._checked_matrix(user_items, **features)
-            if matrix.data.min() <= 0:
-                raise ValueError(
-                    f"`user_items` must hold numbers above 0 for what was taken, got {matrix.data.min():g}. "
-                    "Leave out what was not, by `eliminate_zeros`."
-                )
-            taken = _equal(matrix, 1.0)
-            teacher = implicit_teacher(taken, self.latents, n_factors, options)
-            limits = [0.0, 1.0]
-        else:
-            matrix = self._checked_ratings(user_items, **features)
-            regularization, unobserved = (
-                None if value is None else _check.number(value, name, 0)
-                for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
-            )
-            teacher = explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
-            limits = [float(matrix.data.min()), float(matrix.data.max())]
+        teacher, limits = self._train_teacher(user_items, **features)
         latents = teacher.latents
-        users = teacher.of_users(latents.user_factors_)
-        quantizer.fit(teacher.of_items(latents.item_factors_, teacher.item_bias), users)
+        users = teacher.extend_users(latents.user_factors_)
+        quantizer.fit(teacher.extend_items(latents.item_factors_, teacher.item_bias), users)
         assert quantizer.user_codes_ is not None
-        self.n_users_, self.n_items_ = matrix.shape
+        self.n_users_, self.n_items_ = latents.n_users_, latents.n_items_
         self.rating_range_, self.rating_scale_ = limits, 1.0
         self.user_codes_, self.item_codes_ = quantizer.user_codes_, quantizer.item_codes_
         self.history_, self.quantizer_, self.latents_ = quantizer.history_, quantizer.without_codes(), latents
         self.item_bias_, self.bias_share_, self.user_means_ = teacher.item_bias, teacher.bias_share, teacher.user_means
         self.user_bias_, self.feedback_ = users @ quantizer.item_mean_, self.feedback
-        self._forget("user_anchors_", "item_anchors_", "user_queries_")
+        self._forget((*KERNEL, "user_queries_"))
         if self.queries == "real":
             self.user_queries_ = quantizer.transform_users(users)
         return self
 
-    def _forget(self, *names: str) -> None:
-        """Remove what an earlier fit with other parameters left."""
+    def _train_teacher(self, user_items: Any, **features: Any) -> tuple[Teacher, list[float]]:
+        """Return the teacher of learned weights, and the smallest and the largest rating."""
+        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
+        options = {"seed": self.seed, "verbose": self.verbose}
+        if self.feedback == "explicit":
+            matrix = self._check_ratings(user_items, **features)
+            regularization, unobserved = (
+                None if value is None else _check.number(value, name, 0)
+                for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
+            )
+            teacher = train_explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
+            return teacher, [float(matrix.data.min()), float(matrix.data.max())]
+        matrix = self._check_matrix(user_items, **features)
+        if matrix.data.min() <= 0:
+            raise ValueError(
+                f"`user_items` must hold numbers above 0 for implicit feedback, got {matrix.data.min():g}. "
+                "Remove the other entries, zeros with `eliminate_zeros`."
+            )
+        return train_implicit_teacher(_fill_matrix(matrix, 1.0), self.latents, n_factors, options), [0.0, 1.0]
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Remove attributes of an earlier fit with other parameters."""
         for name in names:
             vars(self).pop(name, None)
 
-    def _teacher(self) -> Teacher:
+    def _get_teacher(self) -> Teacher:
         return Teacher(self.latents_, self.item_bias_, self.bias_share_, self.user_means_)
 
     def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
         if hasattr(self, "quantizer_"):
-            vectors = self._teacher().encoded(self._binary(matrix), side)
+            vectors = self._get_teacher().encode(self._prepare_feedback(matrix), side)
             return self.quantizer_.encode_users(vectors) if side == "user" else self.quantizer_.encode_items(vectors)
         anchors = self.user_anchors_ if side == "user" else self.item_anchors_
-        return self._fold_in(matrix, self._weights_of(self.latents_._encode(matrix, side), anchors), side)
+        return self._fold_in(matrix, self._compute_weights(self.latents_._encode(matrix, side), anchors), side)
 
-    def _binary(self, matrix: Any) -> Any:
-        """Return implicit feedback as equal numbers: what was taken counts, not how often."""
-        return matrix if self.feedback_ == "explicit" else _equal(matrix, 1 + self.latents_.pair_weight_)
+    def _prepare_feedback(self, matrix: Any) -> Any:
+        """Return explicit ratings as they are, and implicit feedback with equal values: how often does not count."""
+        return matrix if self.feedback_ == "explicit" else _fill_matrix(matrix, 1 + self.latents_.pair_weight_)
 
     def transform_users(self, user_items: Any) -> NDArray[np.float32]:
-        """Return real-valued queries, float32 (n, n_components * n_bits), of users by ratings; learned weights."""
+        """Return real-valued queries, float32 (n, n_components * n_bits), of new users by their ratings (n, n_items).
+
+        Only models with learned weights have them.
+        """
         self._check_fitted()
         if not hasattr(self, "quantizer_"):
-            raise ValueError('Real-valued queries need `weights="learned"`.')
+            raise ValueError('`weights` must be "learned" for real-valued queries, got a model fitted with "kernel".')
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
-        return self.quantizer_.transform_users(self._teacher().encoded(self._binary(matrix), "user"))
+        return self.quantizer_.transform_users(self._get_teacher().encode(self._prepare_feedback(matrix), "user"))
 
     def encode_user_bias(self, user_items: Any) -> NDArray[np.float32]:
-        """Return what ``user_bias_`` would be, float32 (n,), for users by their ratings; 0 for kernel weights."""
+        """Return the ``user_bias_``, float32 (n,), of new users by their ratings (n, n_items); 0 for kernel weights."""
         self._check_fitted()
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
         if not hasattr(self, "quantizer_"):
             return np.zeros(matrix.shape[0], dtype=np.float32)
-        return self._teacher().encoded(self._binary(matrix), "user") @ self.quantizer_.item_mean_
+        return self._get_teacher().encode(self._prepare_feedback(matrix), "user") @ self.quantizer_.item_mean_
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the ratings, float64, that scores of `to_index()` stand for; learned weights: add ``user_bias_``."""
+        """Convert scores of `to_index()` to ratings, float64; with learned weights, scores plus ``user_bias_``."""
         if hasattr(self, "quantizer_"):
             return np.asarray(scores, dtype=np.float64) + self.latents_.offset_
         return super().to_ratings(scores)
 
-    def _queries_of(self, users: NDArray[np.int64]) -> Any:
+    def _get_queries(self, users: NDArray[np.int64]) -> Any:
         return self.user_queries_[users] if hasattr(self, "user_queries_") else self.user_codes_[users]
 
     def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -271,10 +284,10 @@ class CCCF(DiscreteModel):
             np.add(scores, self.user_bias_[users][:, None], out=scores, where=items >= 0)
         return scores, items
 
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if not hasattr(self, "quantizer_"):
-            return super()._vectors(users, items)
-        queries = self._queries_of(users)
+            return super()._get_vectors(users, items)
+        queries = self._get_queries(users)
         left = queries.to_vectors() if isinstance(queries, CompositionalCodes) else queries
         right = self.item_codes_[items].to_vectors()
         return np.hstack([left, self.user_bias_[users][:, None]]), np.pad(right, ((0, 0), (0, 1)), constant_values=1)
@@ -285,18 +298,18 @@ class CCCF(DiscreteModel):
         if _check.number(self.bandwidth, "bandwidth", 0) == 0:
             raise ValueError("`bandwidth` must be above 0, got 0.")
 
-    def _fitted_latents(self, user_items: Any, shape: tuple[int, int]) -> MF:
+    def _fit_latents(self, user_items: Any, shape: tuple[int, int]) -> MF:
         if self.latents is None:
             n_factors = KERNEL_FACTORS if self.n_factors is None else self.n_factors
             return MF(n_factors, seed=self.seed, verbose=self.verbose).fit(user_items)
         if isinstance(self.latents, MF) and not hasattr(self.latents, "history_"):
             return MF(**self.latents.get_params()).fit(user_items)
-        return as_factors(self.latents, shape)
+        return wrap_factors(self.latents, shape)
 
-    def _weights_of(self, latents: NDArray[Any], anchors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return weights (G, n) by component, as training takes them."""
+    def _compute_weights(self, latents: NDArray[Any], anchors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return kernel weights (G, n), component-major as in training."""
         self._check_kernel()
-        weights = component_weights(latents, anchors, self.kernel, self.distance, self.bandwidth, bool(self.normalize))
+        weights = compute_weights(latents, anchors, self.kernel, self.distance, self.bandwidth, bool(self.normalize))
         return np.ascontiguousarray(weights.T)
 
     def _verify(self) -> None:
@@ -304,17 +317,17 @@ class CCCF(DiscreteModel):
         if hasattr(self, "quantizer_"):
             shapes = (self.item_bias_.shape, self.user_bias_.shape, self.user_means_.shape)
             if shapes != ((self.n_items_,), (self.n_users_,), (self.n_users_,)):
-                raise ValueError("the biases do not fit the users and items")
+                raise ValueError("the biases and the users and items differ in number")
             if hasattr(self, "user_queries_") and self.user_queries_.shape != (self.n_users_, self.item_codes_.d):
-                raise ValueError("the queries do not fit the codes")
+                raise ValueError("the queries and the codes differ in shape")
             if self.quantizer_.d != self.latents_.item_factors_.shape[1] + 1:
-                raise ValueError("the quantizer does not fit the factors")
+                raise ValueError("the quantizer and the factors differ in dimension")
             return
         shape = (self.item_codes_.n_components, self.latents_.item_factors_.shape[1])
         if self.user_anchors_.shape != shape or self.item_anchors_.shape != shape:
-            raise ValueError("the anchors do not fit the parameters")
+            raise ValueError("the anchors differ in shape from the components and factors")
 
 
-def _equal(matrix: sparse.csr_array, value: float) -> sparse.csr_array:
-    """Return a matrix with the same entries, all of one value."""
+def _fill_matrix(matrix: sparse.csr_array, value: float) -> sparse.csr_array:
+    """Return a matrix with the same pattern, and `value` for every entry."""
     return sparse.csr_array((np.full(matrix.nnz, value), matrix.indices, matrix.indptr), shape=matrix.shape)

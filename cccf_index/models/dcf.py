@@ -11,38 +11,38 @@ from cccf_index.models._coded import DiscreteModel
 
 
 class DCF(DiscreteModel):
-    """Discrete collaborative filtering: the rating is the inner product of two codes of -1 and +1.
+    """Discrete collaborative filtering: a rating is the inner product of two codes of -1 and +1.
 
-    Discrete coordinate descent, with bits that are pulled towards balanced and decorrelated ones. It is CCCF with one
-    component and weights 1, and trained by the same code.
+    Trained by discrete coordinate descent, which also favours balanced and decorrelated bits. It is CCCF with one
+    component whose weights are 1, and is trained by the same code.
 
     Parameters
     ----------
     n_bits : int
-        The length of a code.
+        The number of bits of a code, 1 to 512.
     alpha, beta : float
-        How strongly the bits of users and of items are pulled towards balance and decorrelation.
+        The weights of balance and decorrelation, for the bits of users and of items.
     regularization : float
-        The ridge of the relaxed start for each rating, in units of the scaled ratings.
+        The ridge of the relaxed start per rating, in units of the scaled ratings.
     initialize : bool
-        Start from the signs of the relaxed, real-valued problem; otherwise from random signs.
+        Start from the signs of the relaxed, real-valued problem. If False, start from random signs.
     init_iter : int
-        How often both sides of the relaxed problem are solved.
+        The number of iterations of the relaxed problem.
     max_iter : int
-        How often both sides of the discrete problem are improved, at most.
+        The maximum number of iterations of the discrete problem.
     max_sweeps : int
-        How often the bits of a code are tried in turn, at most, until none changes.
+        The maximum number of passes over the bits of a code in one update. It ends when no bit changes.
     tol : float
-        Stop when the objective falls by less than ``tol * max(n_users, n_items)``, ratings scaled to -1 to +1.
+        Stop when the objective, with ratings scaled to -1 to 1, falls by less than ``tol * max(n_users, n_items)``.
     seed : int
-        Of the start.
+        Seed of the first codes.
     verbose : bool
-        Show progress bars, on a terminal.
+        Show progress bars if the output is a terminal.
 
     Attributes
     ----------
     user_codes_, item_codes_ : CompositionalCodes
-        One component, weights 1.
+        One component, all weights 1.
 
     Examples
     --------
@@ -55,8 +55,8 @@ class DCF(DiscreteModel):
     """
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> DCF:
-        """Learn codes from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
-        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
+        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         m, n = ratings.shape
         self._learn(ratings, (np.ones((1, m), dtype=np.float32), np.ones((1, n), dtype=np.float32)))
         return self

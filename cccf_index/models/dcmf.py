@@ -14,26 +14,25 @@ from cccf_index.models.dcf import DCF
 
 
 class DCMF(DCF):
-    """DCF whose codes are also pulled towards what a ridge regression on side features says of them.
+    """DCF with side features: codes are pulled towards a ridge regression on the features of users and items.
 
-    A user or item without ratings has the code that its features predict.
+    A user or item without ratings gets the code that its features predict.
 
     Parameters
     ----------
     n_bits, alpha, beta, regularization, initialize, init_iter, max_iter, max_sweeps, tol, seed, verbose
         As for `DCF`.
     user_strength, item_strength : float
-        How strongly codes are pulled towards their regression on the features of users and of items, in units of the
-        scaled ratings.
+        The weights of the regressions on the features of users and of items, in units of the scaled ratings.
     feature_ridge : float
-        The ridge of the regressions.
+        The ridge of both regressions.
 
     Attributes
     ----------
     user_codes_, item_codes_ : CompositionalCodes
-        One component, weights 1.
+        One component, all weights 1.
     user_coefficients_, item_coefficients_ : ndarray of float32, shape (1, number of features, n_bits)
-        Of the regressions; those of a side without features have none.
+        The coefficients of the regressions; a side without features has 0 of them.
 
     Examples
     --------
@@ -80,15 +79,15 @@ class DCMF(DCF):
         user_items : scipy.sparse matrix, shape (n_users, n_items)
             Ratings; a stored zero is a rating of zero.
         item_features, user_features : ndarray or scipy.sparse matrix, shapes (n_items, any) and (n_users, any)
-            At least one of them.
+            Side features, one row per item or user. At least one of the two is needed.
         """
-        self._plan(1.0)
-        ratings = self._checked(user_items)
+        self._make_plan(1.0)
+        ratings = self._check_observed(user_items)
         if item_features is None and user_features is None:
-            raise ValueError("DCMF needs `item_features` or `user_features`. Without any, use DCF.")
+            raise ValueError("DCMF needs `item_features` or `user_features`. Without features use DCF.")
         m, n = ratings.shape
-        users = self._feature_fit("user", user_features, m)
-        items = self._feature_fit("item", item_features, n)
+        users = self._make_feature_fit("user", user_features, m)
+        items = self._make_feature_fit("item", item_features, n)
         weights = (np.ones((1, m), dtype=np.float32), np.ones((1, n), dtype=np.float32))
         self._learn(ratings, weights, (users, items))
         self.user_coefficients_, self.item_coefficients_ = (
@@ -98,25 +97,29 @@ class DCMF(DCF):
         return self
 
     def encode_users(self, user_items: Any, user_features: Any = None) -> CompositionalCodes:
-        """Return codes of new users from their ratings (n, n_items) and features, the items fixed.
+        """Return codes of new users from their ratings (n, n_items) and features (n, any), with the items fixed.
 
-        For users without any ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_items))``.
+        For users without ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_items))``.
         """
         self._check_fitted()
-        return self._with_features(_check.ratings(user_items, "user_items", self.n_items_), "user", user_features)
+        return self._encode_with_features(
+            _check.ratings(user_items, "user_items", self.n_items_), "user", user_features
+        )
 
     def encode_items(self, item_users: Any, item_features: Any = None) -> CompositionalCodes:
-        """Return codes of new items from their ratings (n, n_users) and features, the users fixed.
+        """Return codes of new items from their ratings (n, n_users) and features (n, any), with the users fixed.
 
-        For items without any ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_users))``.
+        For items without ratings pass an empty matrix, ``scipy.sparse.csr_matrix((n, n_users))``.
         """
         self._check_fitted()
-        return self._with_features(_check.ratings(item_users, "item_users", self.n_users_), "item", item_features)
+        return self._encode_with_features(
+            _check.ratings(item_users, "item_users", self.n_users_), "item", item_features
+        )
 
-    def _feature_fit(
+    def _make_feature_fit(
         self, word: str, features: Any, n: int, coefficients: NDArray[np.float32] | None = None
     ) -> FeatureFit | None:
-        """Return the term of one side's features, with coefficients that are known or still to be learned."""
+        """Return the term of one side's features; None for `coefficients` means that they are still to be learned."""
         strength = _check.number(getattr(self, f"{word}_strength"), f"{word}_strength", 0)
         ridge = _check.number(self.feature_ridge, "feature_ridge", 0)
         if features is None:
@@ -126,17 +129,17 @@ class DCMF(DCF):
         )
         if coefficients is None:
             coefficients = np.zeros((1, matrix.shape[1], self.n_bits), dtype=np.float32)
-        return FeatureFit(matrix, strength * coefficients.shape[2], ridge, coefficients)  # ratings reach n_bits
+        return FeatureFit(matrix, strength * coefficients.shape[2], ridge, coefficients)  # scaled ratings reach n_bits
 
-    def _with_features(self, matrix: Any, side: str, features: Any) -> CompositionalCodes:
+    def _encode_with_features(self, matrix: Any, side: str, features: Any) -> CompositionalCodes:
         coefficients = getattr(self, f"{side}_coefficients_")
         if features is not None and coefficients.shape[1] == 0:
-            raise ValueError(f"`{side}_features` must be None: the model was fitted without any.")
-        fit = self._feature_fit(side, features, matrix.shape[0], coefficients)
+            raise ValueError(f"`{side}_features` must be None: the model was fitted without any. Fit it with them.")
+        fit = self._make_feature_fit(side, features, matrix.shape[0], coefficients)
         return self._fold_in(matrix, np.ones((1, matrix.shape[0]), dtype=np.float32), side, fit)
 
     def _verify(self) -> None:
         super()._verify()
         for part in (self.user_coefficients_, self.item_coefficients_):
             if part.ndim != 3 or part.shape[::2] != (1, self.item_codes_.n_bits):
-                raise ValueError("the coefficients of the features do not fit the codes")
+                raise ValueError("the coefficients of the features and the codes differ in shape")

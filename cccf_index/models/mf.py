@@ -12,39 +12,39 @@ from tqdm import tqdm
 
 from cccf_index import _check
 from cccf_index.learning.history import Iteration
-from cccf_index.models._rows import Observed, Rows
+from cccf_index.models._rows import Observed, RatingRows
 from cccf_index.models.base import Recommender
 
-SCORES = 2**22  # scores that are ranked at a time
+SCORES = 2**22  # scores that are computed and ranked at a time
 MAX_FACTORS = 4096
 
 
 class MF(Recommender):
     """Matrix factorisation: a rating is the inner product of a user's and an item's factors.
 
-    Alternating least squares with a ridge of ``regularization * count`` for a row with that many ratings
-    (ALS-WR), each row by Cholesky. Ratings are not centred. With `unobserved`, pairs without a rating count a little,
-    as rated below the middle: what users do not rate is rarely what they like best.
+    Trained by alternating least squares with weighted regularization (ALS-WR): a row with n ratings has the ridge
+    ``regularization * n``. Ratings are not centred. With `unobserved`, pairs without a rating count a little, as if
+    they were rated below average: what users do not rate is rarely what they like best.
 
     Parameters
     ----------
     n_factors : int
-        The dimension of the factors.
+        The number of factors.
     regularization : float
-        The ridge for each rating of a row.
+        The ridge of a row per rating.
     max_iter : int
-        How often both sides are solved.
+        The number of iterations; each solves both sides.
     unobserved : float
-        The weight of all pairs together, as a share of that of all ratings. They are pulled to a quarter of the way
-        from the smallest to the largest rating. 0.1 nearly doubles NDCG over the catalogue of MovieLens.
+        The total weight of all pairs, relative to the total weight of all ratings. Each pair counts as a rating at a
+        quarter of the way from the smallest to the largest rating. 0 ignores unobserved pairs.
     n_models : int
-        How many models, from different first factors, are averaged: their factors stand side by side.
+        The number of models, from different first factors, whose scores are averaged. Their factors are concatenated.
     dtype : {"float32", "float64"}
         The precision of the factors and of the solver.
     seed : int
-        Of the first item factors.
+        Seed of the first item factors.
     verbose : bool
-        Show a progress bar, on a terminal.
+        Show a progress bar if the output is a terminal.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class MF(Recommender):
     item_factors_ : ndarray, shape (n_items, n_models * n_factors)
         Rows without ratings are zero.
     offset_ : float
-        The rating that a score of 0 stands for.
+        The rating of a pair with score 0.
     pair_weight_ : float
-        The weight of a pair without a rating.
+        The weight of each unobserved pair, where a rating has weight 1.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class MF(Recommender):
 
     user_factors_: NDArray[Any]
     item_factors_: NDArray[Any]
-    offset_: float = 0.0  # these three are missing in files of version 0.2
+    offset_: float = 0.0  # files of version 0.2 lack these three
     pair_weight_: float = 0.0
     n_models_: int = 1
 
@@ -94,14 +94,14 @@ class MF(Recommender):
         self.verbose = verbose
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> MF:
-        """Learn factors from a scipy.sparse matrix of ratings; a stored zero is a rating of zero."""
+        """Learn factors from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         n_factors = _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
         max_iter = _check.integer(self.max_iter, "max_iter", 1)
-        dtype, regularization = self._numbers()
+        dtype, regularization = self._check_numbers()
         unobserved = _check.number(self.unobserved, "unobserved", 0)
         n_models = _check.integer(self.n_models, "n_models", 1, 64)
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
-        ratings = self._checked(user_items, item_features=item_features, user_features=user_features)
+        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         begin = time.perf_counter()
         n_users, n_items = ratings.shape
         low, high = float(ratings.values.min()), float(ratings.values.max())
@@ -114,17 +114,17 @@ class MF(Recommender):
             items = np.asarray(rng.standard_normal((n_items, n_factors)) / np.sqrt(n_factors), dtype)
             models.append((np.zeros((n_users, n_factors), dtype), items))
 
-        def elapsed() -> Iteration:
-            total = sum(_objective(ratings, values, *factors, *terms) for factors in models) / n_models
+        def record() -> Iteration:
+            total = sum(_compute_objective(ratings, values, *factors, *terms) for factors in models) / n_models
             return Iteration(total, time.perf_counter() - begin)
 
-        history = [elapsed()]
+        history = [record()]
         for _ in tqdm(range(max_iter), desc="MF", disable=None if self.verbose else True):
             begin = time.perf_counter()
             for users, items in models:
                 _solve(ratings.users, values, items, *terms, users)
                 _solve(ratings.items, values[ratings.order], users, *terms, items)
-            history.append(elapsed())
+            history.append(record())
         share = dtype.type(1 / np.sqrt(n_models))
         users, items = (np.hstack(parts) * share for parts in zip(*models, strict=True))
         self._take(users, items, offset, weight, n_models)
@@ -133,15 +133,19 @@ class MF(Recommender):
 
     @classmethod
     def from_factors(cls, user_factors: ArrayLike, item_factors: ArrayLike, **params: Any) -> MF:
-        """Wrap factors (n_users, p) and (n_items, p) of any other model, so that `CCCF` can take them for distances.
+        """Wrap the factors of any other model as a fitted MF, for example as `latents` of `CCCF`.
 
-        `params` are those of the model, for `encode_users` and `encode_items`: ``regularization`` and ``dtype``.
+        Parameters
+        ----------
+        user_factors, item_factors : array_like of float, shapes (n_users, p) and (n_items, p)
+        **params
+            Parameters of `MF` that `encode_users` and `encode_items` use: ``regularization`` and ``dtype``.
         """
         if np.ndim(item_factors) != 2 or np.shape(item_factors)[1] == 0:
             raise ValueError(f"`item_factors` must be of shape (n_items, p), got {np.shape(item_factors)}.")
         width = np.shape(item_factors)[1]
         model = cls(n_factors=width, **params)
-        dtype, _ = model._numbers()
+        dtype, _ = model._check_numbers()
         _check.matrix(user_factors, "user_factors", width)
         _check.matrix(item_factors, "item_factors", width)
         model._take(np.array(user_factors, dtype=dtype, order="C"), np.array(item_factors, dtype=dtype, order="C"))
@@ -149,7 +153,7 @@ class MF(Recommender):
         return model
 
     def __sklearn_clone__(self) -> MF:
-        """Return an unfitted copy; but a model from factors, which no `fit` could restore, as it is."""
+        """Return an unfitted copy; but return a model from factors as it is, as no `fit` could restore them."""
         return self if vars(self).get("history_") == [] else type(self)(**self.get_params())
 
     def to_index(self) -> faiss.IndexFlatIP:
@@ -159,7 +163,7 @@ class MF(Recommender):
         index.add(self.item_factors_.astype(np.float32))
         return index
 
-    def _numbers(self) -> tuple[np.dtype[Any], float]:
+    def _check_numbers(self) -> tuple[np.dtype[Any], float]:
         dtype = np.dtype(_check.choice(self.dtype, "dtype", ("float32", "float64")))
         return dtype, _check.number(self.regularization, "regularization", 0)
 
@@ -183,18 +187,20 @@ class MF(Recommender):
         for part in np.split(other, self.n_models_, axis=1):
             parts.append(np.empty((matrix.shape[0], part.shape[1]), dtype=other.dtype))
             factors = np.ascontiguousarray(part) * share
-            _solve(Rows.of(matrix), values, factors, self._numbers()[1], self.pair_weight_, parts[-1])
+            _solve(
+                RatingRows.from_matrix(matrix), values, factors, self._check_numbers()[1], self.pair_weight_, parts[-1]
+            )
         return np.hstack(parts) / share
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the ratings that scores of `to_index()` stand for."""
+        """Convert scores of `to_index()` to ratings, of the same shape."""
         return scores + np.asarray(scores).dtype.type(self.offset_)
 
-    def _vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_vectors(self, users: Any, items: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.user_factors_[users], self.item_factors_[items]
 
     def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rank blocks of users by dot products: `IndexFlatIP` cannot exclude items of each user."""
+        """Rank blocks of users by dot products: `IndexFlatIP` cannot exclude different items for each user."""
         D = np.full((len(users), k), np.finfo(np.float32).min, dtype=np.float32)
         I = np.full((len(users), k), -1, dtype=np.int64)
         k = min(k, self.n_items_)
@@ -220,21 +226,26 @@ class MF(Recommender):
         users, items = self.user_factors_, self.item_factors_
         width = items.shape[-1]
         if self.n_models_ < 1 or width % self.n_models_:
-            raise ValueError("the factors do not fit the number of models")
+            raise ValueError("the number of factors is not a multiple of the number of models")
         if (users.shape, items.shape) != ((self.n_users_, width), (self.n_items_, width)) or users.dtype != items.dtype:
-            raise ValueError("the factors of users and items do not fit each other")
+            raise ValueError("the factors of users and items differ in shape or type")
 
 
 def _solve(
-    rows: Rows, values: NDArray[Any], other: NDArray[Any], regularization: float, pair_weight: float, out: NDArray[Any]
+    rows: RatingRows,
+    values: NDArray[Any],
+    other: NDArray[Any],
+    regularization: float,
+    pair_weight: float,
+    out: NDArray[Any],
 ) -> None:
-    """Solve the rows of one side, the other fixed."""
+    """Solve the rows of one side into `out`, with the other side fixed."""
     base = np.asarray(pair_weight * (other.T @ other)) if pair_weight else None
-    ridge = rows.ridges(regularization) + regularization * pair_weight * len(other)
-    rows.ridge(values, other, np.zeros_like(out), ridge, out, base=base)
+    ridge = rows.compute_ridges(regularization) + regularization * pair_weight * len(other)
+    rows.solve_ridge(values, other, np.zeros_like(out), ridge, out, base=base)
 
 
-def _objective(
+def _compute_objective(
     ratings: Observed,
     values: NDArray[Any],
     users: NDArray[Any],
