@@ -61,7 +61,7 @@ def close(points: NDArray[Any], genres: NDArray[Any]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", required=True, help="folder with ml-1m.npz and ml-1m_genres.json")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/map.json and map.png")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/map.json and docs/images/map.png")
     arguments = parser.parse_args()
     from sklearn.manifold import TSNE
 

@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write benchmarks/results/retrieval.json and .png; of a part of it only what is measured",
+        help="write benchmarks/results/retrieval.json and draw it; of a part of it only what is measured",
     )
     arguments = parser.parse_args()
     print_machine()

@@ -16,6 +16,7 @@ import numpy as np
 from cccf_index.datasets import Ratings, read_ratings
 
 RESULTS = pathlib.Path(__file__).parent / "results"
+IMAGES = RESULTS.parents[1] / "docs" / "images"
 
 
 def machine() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Draw results/design.png: how codes are scored, how an index keeps them, and what a search looks at.
+"""Draw docs/images/design.png: how codes are scored, how an index keeps them, and what a search looks at.
 
 python benchmarks/draw_design.py
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from common import RESULTS
+from common import IMAGES
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -130,7 +130,7 @@ def draw() -> None:
     storage(two)
     search(three)
     figure.tight_layout()
-    figure.savefig(RESULTS / "design.png", dpi=90)
+    figure.savefig(IMAGES / "design.png", dpi=90)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw the figures of RESULTS.md from the results of the experiments.
+"""Draw the figures of docs/paper.md from the results of the experiments.
 
 python benchmarks/plot_experiments.py
 """
@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import matplotlib as mpl
-from common import RESULTS
+from common import IMAGES, RESULTS
 from numpy.typing import NDArray
 
 mpl.use("Agg")
@@ -47,7 +47,7 @@ def finish(figure: Any, name: str, title: str, bottom: float = 0.12, columns: in
     figure.suptitle(title, fontsize=11)
     figure.legend(shown.values(), shown.keys(), loc="lower center", ncol=columns, fontsize=9, frameon=False)
     figure.tight_layout(rect=(0, bottom, 1, 0.98))
-    figure.savefig(RESULTS / f"{name}.png", dpi=110)
+    figure.savefig(IMAGES / f"{name}.png", dpi=110)
     plt.close(figure)
 
 

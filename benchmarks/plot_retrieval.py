@@ -1,4 +1,4 @@
-"""Draw results/retrieval.png from results/retrieval.json: queries a second against recall and NDCG, bytes as size.
+"""Draw docs/images/retrieval.png from results/retrieval.json: queries per second against recall and NDCG.
 
 python benchmarks/plot_retrieval.py
 """
@@ -9,12 +9,12 @@ import json
 from typing import Any
 
 import matplotlib as mpl
-from common import RESULTS
+from common import IMAGES, RESULTS
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-RECALL, NDCG, TIME, BYTES = "recall of the factors' first ten", "NDCG@10", "batch, us", "bytes an item"
+RECALL, NDCG, TIME, BYTES = "recall of the factors' first ten", "NDCG@10", "batch, us", "bytes per item"
 PANELS = (
     ("gowalla", RECALL, "gowalla, 40,981 items"),
     ("146469", RECALL, "sampled, 146,469 items"),
@@ -63,11 +63,11 @@ def plot() -> None:
         axes.set_xlabel("NDCG@10 of held-out items" if measure == NDCG else "recall of the factors' first ten")
         axes.grid(visible=True, which="both", linewidth=0.3, alpha=0.6)
     for axes in grid[:, 0]:
-        axes.set_ylabel("queries a second, one thread, in batches")
+        axes.set_ylabel("queries per second, one thread, in batches")
     figure.suptitle("Up and to the right is better; the size of a mark is the memory of an item", fontsize=11)
     figure.legend(shown.values(), shown.keys(), loc="lower center", ncol=5, fontsize=9, frameon=False)
     figure.tight_layout(rect=(0, 0.09, 1, 0.98))
-    figure.savefig(RESULTS / "retrieval.png", dpi=110)
+    figure.savefig(IMAGES / "retrieval.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,12 @@
 
 import doctest
 import importlib
-import pathlib
-import re
 
 import numpy as np
+from page_helpers import examples
 from scipy import sparse
 
 from cccf_index.datasets import synthetic_ratings
-
-README = pathlib.Path(__file__).parents[1] / "README.md"
-ADAPTER = re.compile(r"cccf_index\.adapters\.(\w+)")
 
 
 def interactions(n_users=400, n_items=300, seed=0):
@@ -38,16 +34,9 @@ def examples_run(module):
     return result.attempted > 0 and result.failed == 0
 
 
-def readme_blocks():
-    """The examples of the README, each with the adapter that it imports, or None."""
-    for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL):
-        found = ADAPTER.search(block)
-        yield (found[1] if found else None), compile(block, "README.md", "exec")
-
-
 def readme_example_runs(adapter):
-    """Whether the README has an example of an adapter; it runs, or raises."""
-    blocks = [block for name, block in readme_blocks() if name == adapter]
-    for block in blocks:
-        exec(block, {})
-    return len(blocks) > 0
+    """Whether a page has an example of an adapter; it runs, or raises."""
+    found = [example for example in examples() if example.adapter == adapter]
+    for example in found:
+        example.run()
+    return len(found) > 0

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from adapter_helpers import readme_blocks
 
 import cccf_index
 import cccf_index.models
@@ -75,15 +74,6 @@ def test_packages_are_the_folders():
     assert (PACKAGE / "py.typed").exists()
     version = re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
-
-
-def test_readme_examples_run(tmp_path, monkeypatch):
-    """All but those of frameworks that have environments, and tests, of their own."""
-    monkeypatch.chdir(tmp_path)
-    blocks = [block for name, block in readme_blocks() if name not in ("rectools", "cornac", "lenskit")]
-    assert len(blocks) >= 5
-    for block in blocks:
-        exec(block, {})
 
 
 def test_the_package_runs_as_a_module():

@@ -1,37 +1,60 @@
-"""The pages show what was measured: their tables are those that the results make."""
+"""The pages show what was measured: their tables are those that the results make, their links lead somewhere."""
 
-import importlib.util
+import importlib
 import json
-import pathlib
 import re
 
 import pytest
+from page_helpers import PAGES, ROOT, name_of
 
-ROOT = pathlib.Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
+LINKED = [*PAGES, BENCHMARKS / "README.md"]
 
 
-def tables():
-    spec = importlib.util.spec_from_file_location("tables", BENCHMARKS / "tables.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("tables")
 
 
-@pytest.mark.parametrize("page", ["README.md", "benchmarks/RESULTS.md"])
-def test_tables_of_a_page_are_those_of_the_results(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert text.count("<!-- table") >= 2
-    assert tables().filled(text) == text
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_tables_of_a_page_are_those_of_the_results(path, tables):
+    text = path.read_text(encoding="utf-8")
+    names = re.findall(r"<!-- table (\w+) -->", text)
+    assert len(names) == len(set(names)) == text.count("<!-- end -->")
+    assert set(names) <= {table.__name__ for table in tables.TABLES}
+    assert tables.fill(text) == text
 
 
-@pytest.mark.parametrize("page", ["README.md", "benchmarks/RESULTS.md", "benchmarks/README.md"])
-def test_links_and_pictures_of_a_page_exist(page):
-    path = ROOT / page
-    links = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
-    assert links
-    for link in links:
-        assert (path.parent / link).exists(), link
+def test_every_table_is_on_a_page(tables):
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    for table in tables.TABLES:
+        assert f"<!-- table {table.__name__} -->" in text
+
+
+def test_a_cell_holds_one_number(tables):
+    for table in tables.TABLES:
+        for line in table().splitlines()[2:]:
+            for cell in line.strip("| ").split(" | ")[1:]:
+                assert len(re.findall(r"\d[\d,.]*", cell)) <= 1, (table.__name__, cell)
+
+
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
+def test_links_and_pictures_of_a_page_exist(path):
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        assert link.startswith("https://") or (path.parent / link).exists(), link
+
+
+def test_pictures_are_all_shown():
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    for picture in (ROOT / "docs" / "images").glob("*.png"):
+        assert f"images/{picture.name})" in text
+
+
+def test_the_site_lists_every_page():
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for path in PAGES[1:]:
+        assert f" {path.relative_to(ROOT / 'docs').as_posix()}\n" in site
 
 
 def test_results_tell_the_command_and_the_machine_that_made_them():
