@@ -16,7 +16,7 @@ MODULES = sorted(
     if path != PACKAGE / "__init__.py"
 )
 # A room (a module at the top, or a folder) may import itself and these; `storage.container`, files of arrays, is a leaf.
-BASE = {"kernels", "_check", "_threads", "storage.container"}
+BASE = {"kernels", "_check", "_threads", "_json", "_vectors", "storage.container"}
 CODING = BASE | {"codes", "learning", "quantizer"}
 INDEX = CODING | {"storage", "search", "_items", "index"}
 MODELS = INDEX | {"datasets", "evaluation", "models"}
@@ -24,6 +24,8 @@ ROOMS = {
     "kernels": set(),
     "_check": set(),
     "_threads": set(),
+    "_json": set(),
+    "_vectors": set(),
     "storage.container": set(),
     "codes": BASE,
     "learning": BASE | {"codes"},
