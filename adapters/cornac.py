@@ -107,9 +107,10 @@ class CCCFANN(BaseANN):
             raise ValueError(f"`model` must measure by inner product, cosine or distance, got {self.measure!r}.")
         return np.asarray(self.user_vectors, dtype=np.float32), np.asarray(self.item_vectors, dtype=np.float32)
 
-    def _get_options(self) -> CodeOptions:
-        """Return the options as they are now: attributes may have changed since the last index."""
-        options = CodeOptions.from_attributes(self, seed=self.seed, verbose=self.verbose)
+    def _get_options(self, index: Any = None) -> CodeOptions:
+        """Return the options to learn codes with, or to search a loaded index with."""
+        params = {"seed": self.seed, "verbose": self.verbose} if index is None else {}
+        options = CodeOptions.from_attributes(self, index, **params)
         return options.for_cosines() if self.measure == MEASURE_COSINE else options
 
     def _require_index(self) -> CodedVectors:
@@ -218,5 +219,5 @@ class CCCFANN(BaseANN):
         """Load a saved model and its index."""
         ann = BaseANN.load(model_path, trainable)
         ann.index = read_index(f"{ann.load_from}.index")
-        ann._vectors = CodedVectors(ann.index, *ann._get_sides(), ann._get_options())
+        ann._vectors = CodedVectors(ann.index, *ann._get_sides(), ann._get_options(ann.index))
         return ann

@@ -64,9 +64,15 @@ class CodeOptions:
         return cls(**own, params=keywords)
 
     @classmethod
-    def from_attributes(cls, owner: Any, **params: Any) -> CodeOptions:
-        """Return the options that an adapter holds as attributes of the same names."""
-        return cls(**{name: getattr(owner, name) for name in OPTION_NAMES}, params=params)
+    def from_attributes(cls, owner: Any, index: Any = None, **params: Any) -> CodeOptions:
+        """Return the options that an adapter holds as attributes of the same names.
+
+        The shape of an existing `index` takes precedence: the attributes may have changed since it was built.
+        """
+        values = {name: getattr(owner, name) for name in OPTION_NAMES}
+        if index is not None:
+            values |= {"n_components": index.n_components, "n_bits": index.n_bits}
+        return cls(**values, params=params)
 
     def for_cosines(self) -> CodeOptions:
         """Return the options for vectors of length 1."""

@@ -47,6 +47,8 @@ def test_options_are_read_from_attributes_as_they_are_now():
     owner.n_bits = -4
     with pytest.raises(ValueError, match="n_bits"):
         CodeOptions.from_attributes(owner)
+    index = SimpleNamespace(n_components=2, n_bits=16)  # built before the change
+    assert CodeOptions.from_attributes(owner, index) == CodeOptions(2, 16, 3.0, "real", 1)
 
 
 def test_cosines_need_more_candidates_and_nothing_else_changes():
