@@ -1,44 +1,39 @@
-"""What the adapters of vector models share: codes find objects, the model's own vectors rank the best of them."""
+"""Shared by the adapters of vector models: codes find candidates, the original vectors re-rank them."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
 import numpy as np
+from cccf_index.adapters.options import CodeOptions
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF, _check
-from cccf_index.quantizer import CompositionalQuantizer
+from cccf_index._vectors import normalize_rows
 
-QUERIES = ("coded", "real")
-COSINES = 4  # times as many candidates: vectors of one length are harder to tell apart by their codes
 Vectors = NDArray[np.float32]
 
 
-def no_framework(package: str, extra: str, error: ImportError) -> NoReturn:
-    """Say which extra brings a package that cannot be imported."""
+def raise_missing_framework(package: str, extra: str, error: ImportError) -> NoReturn:
+    """Raise an ImportError that names the extra which installs a missing package."""
     raise ImportError(
         f'This adapter needs {package}, which cannot be imported ({error}). `pip install "cccf-index[{extra}]"`.'
     ) from error
 
 
 class CodedVectors:
-    """An index of objects, the vectors of both sides, and the codes of the subjects that search it.
+    """An index of objects, the original vectors of subjects and objects, and the codes of the subjects.
+
+    Subjects search, objects are found: users and items, or items and items.
 
     Parameters
     ----------
     index : IndexCCCF
-        Of the objects' vectors, under ids 0, 1, ...
+        Codes of the objects, under ids 0, 1, ...
     subjects, objects : array_like of float, shapes (n_subjects, p) and (n_objects, p)
-    k_factor : float or None
-        So many objects are found by their codes for each that is asked for, and ranked by their vectors: scores are
-        inner products. None to rank by codes alone.
-    queries : {"coded", "real"}
-        Whether codes of the subjects search, or real-valued queries, which are slower and more accurate.
-    num_threads : int
-        0 takes what `faiss.omp_set_num_threads` allows.
+    options : CodeOptions
     codes : CompositionalCodes, optional
-        Those of the subjects, if they are known.
+        Codes of the subjects, if they are known already.
     """
 
     def __init__(
@@ -46,40 +41,29 @@ class CodedVectors:
         index: IndexCCCF,
         subjects: ArrayLike,
         objects: ArrayLike,
-        k_factor: float | None = 2.0,
-        queries: str = "coded",
-        num_threads: int = 0,
+        options: CodeOptions,
         codes: CompositionalCodes | None = None,
     ) -> None:
-        self.index, self.num_threads = index, num_threads
+        self.index, self.num_threads = index, options.num_threads
         self.subjects, self.objects = (np.ascontiguousarray(x, dtype=np.float32) for x in (subjects, objects))
         quantizer = index.quantizer
         if quantizer is None or index.ntotal != len(self.objects):
             raise ValueError("the index does not fit the vectors")
         self._quantizer = quantizer
-        if queries == "coded" and codes is None:
+        if options.queries == "coded" and codes is None:
             codes = quantizer.encode_users(self.subjects)
         if codes is not None and len(codes) != len(self.subjects):
             raise ValueError("the codes do not fit the vectors")
         self.codes = codes
-        self._refined = None if k_factor is None else IndexRefineCCCF(index, self.objects, k_factor=k_factor)
+        self._refined = None
+        if options.k_factor is not None:
+            self._refined = IndexRefineCCCF(index, self.objects, k_factor=options.k_factor)
 
     @classmethod
-    def learned(
-        cls,
-        subjects: ArrayLike,
-        objects: ArrayLike,
-        n_components: int = 8,
-        n_bits: int = 16,
-        k_factor: float | None = 2.0,
-        queries: str = "coded",
-        num_threads: int = 0,
-        **params: Any,
-    ) -> CodedVectors:
-        """Learn codes, with `params` of `CompositionalQuantizer`."""
-        check_options(n_components, n_bits, k_factor, queries, num_threads, **params)
-        index = IndexCCCF.from_embeddings(objects, subjects, n_components, n_bits, **params)
-        return cls(index, subjects, objects, k_factor, queries, num_threads)
+    def learn(cls, subjects: ArrayLike, objects: ArrayLike, options: CodeOptions) -> CodedVectors:
+        """Learn codes of both sides and build the index."""
+        shape = (options.n_components, options.n_bits)
+        return cls(IndexCCCF.from_embeddings(objects, subjects, *shape, **options.params), subjects, objects, options)
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -87,15 +71,15 @@ class CodedVectors:
     def search(
         self, k: int, *, rows: Any = None, vectors: Any = None, exclude: Any = None, allow: Any = None
     ) -> tuple[Vectors, NDArray[np.int64]]:
-        """Return scores and objects, (nq, k) each, best first, the lowest float32 and -1 where there are no more.
+        """Return scores and objects, (nq, k) each, best first; padded with the lowest float32 and -1.
 
         Parameters
         ----------
         k : int
         rows : ndarray of int, shape (nq,), optional
-            Which subjects ask; or, for others,
+            Search for these subjects. Give either `rows` or `vectors`.
         vectors : array_like of float, shape (nq, p), optional
-            theirs.
+            Search for these vectors.
         exclude, allow
             See `IndexCCCF.search`.
         """
@@ -112,24 +96,8 @@ class CodedVectors:
         return scores, found
 
 
-def check_options(
-    n_components: int = 8,
-    n_bits: int = 16,
-    k_factor: Any = 2.0,
-    queries: Any = "coded",
-    num_threads: Any = 0,
-    **params: Any,
-) -> None:
-    """Refuse bad options of `CodedVectors.learned`, before anything is trained."""
-    if k_factor is not None:
-        _check.number(k_factor, "k_factor", 1.0)
-    _check.choice(queries, "queries", QUERIES)
-    _check.integer(num_threads, "num_threads", 0)
-    CompositionalQuantizer(n_components, n_bits, **params).check()
-
-
-def checked_ids(value: Any, name: str, n: int | None) -> NDArray[np.int64]:
-    """Return one id or many as int64 (n,); one that is not from 0 to n - 1 is an IndexError, as in the frameworks."""
+def check_ids(value: Any, name: str, n: int | None) -> NDArray[np.int64]:
+    """Return one id or many as int64 (n,); one outside 0 to n - 1 raises an IndexError, as in the frameworks."""
     array = np.atleast_1d(np.asarray(value))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(f"`{name}` must be an integer or a list of integers, got {value!r}.")
@@ -139,31 +107,28 @@ def checked_ids(value: Any, name: str, n: int | None) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def unit(vectors: ArrayLike) -> Vectors:
-    """Return vectors of length 1, whose inner products are cosines; what is zero stays zero."""
-    rows = np.asarray(vectors, dtype=np.float32)
-    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
-    return rows / np.where(lengths > 0, lengths, np.float32(1))
+def to_unit_length(vectors: ArrayLike) -> Vectors:
+    """Return float32 vectors of length 1, whose inner products are cosines; zero vectors stay zero."""
+    return normalize_rows(np.asarray(vectors, dtype=np.float32))
 
 
-def for_cosines(k_factor: float | None) -> float | None:
-    """Return how many objects must be found for each that is asked for where none is longer than others."""
-    return None if k_factor is None else COSINES * k_factor
+def lift_sides(subjects: ArrayLike, objects: ArrayLike) -> tuple[Vectors, Vectors]:
+    """Return vectors with one more dimension whose inner products order objects by distance.
+
+    The inner product is the squared length of the subject minus the squared distance to the object.
+    """
+    y = np.asarray(objects, dtype=np.float32)
+    return lift_subjects(subjects), np.hstack([y, np.square(y).sum(axis=1, keepdims=True)])
 
 
-def lifted(subjects: ArrayLike, objects: ArrayLike) -> tuple[Vectors, Vectors]:
-    """Return vectors whose inner products are squared lengths of subjects less squared distances to objects."""
-    x, y = np.asarray(subjects, dtype=np.float32), np.asarray(objects, dtype=np.float32)
-    return lifted_queries(x), np.hstack([y, np.square(y).sum(axis=1, keepdims=True)])
-
-
-def lifted_queries(subjects: ArrayLike) -> Vectors:
-    """Return the first of `lifted`."""
+def lift_subjects(subjects: ArrayLike) -> Vectors:
+    """Return the subjects' side of `lift_sides`."""
     x = np.asarray(subjects, dtype=np.float32)
     return np.hstack([2 * x, np.full((len(x), 1), -1, dtype=np.float32)])
 
 
-def distances(subjects: Vectors, scores: Vectors) -> Vectors:
-    """Return the squared distances that scores of `lifted` vectors stand for; rounding makes none negative."""
+def to_distances(subjects: Vectors, scores: Vectors) -> Vectors:
+    """Return squared distances from the scores of lifted vectors; padding becomes infinity."""
     lengths = np.square(subjects).sum(axis=1, keepdims=True)
-    return np.where(scores > np.finfo(np.float32).min, np.maximum(lengths - scores, 0), np.inf).astype(np.float32)
+    positive = np.maximum(lengths - scores, 0)  # rounding may leave a small negative number
+    return np.where(scores > np.finfo(np.float32).min, positive, np.inf).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Indexes and codes to faiss, and binary codes from faiss."""
+"""Convert indexes and codes to faiss, and binary codes from faiss."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cccf_index.codes import MAX_COMPONENTS, unpack
 
 
 def to_faiss(source: IndexCCCF | CompositionalCodes) -> Any:
-    """Return a `faiss.IndexFlatIP` of the expanded vectors, which any vector finds the same items in.
+    """Return a `faiss.IndexFlatIP` of the expanded vectors; real-valued queries find the same items in it.
 
-    An index of embeddings gives the vectors that its codes stand for, of the embeddings' dimension. Where items have a
-    bias it is one dimension more: append a 1 to queries. Ids other than 0, 1, ... are kept by a `faiss.IndexIDMap2`.
+    An index of embeddings gives decoded vectors of the embeddings' dimension. Items with a bias get one more dimension:
+    append a 1 to the queries. Ids other than 0, 1, ... are kept in a `faiss.IndexIDMap2`.
 
     Parameters
     ----------
@@ -40,19 +40,19 @@ def to_faiss(source: IndexCCCF | CompositionalCodes) -> Any:
     if isinstance(source, CompositionalCodes):
         vectors, ids = source.to_vectors(), np.arange(len(source))
     else:
-        state, ids, rows = _held(source)
+        state, ids, rows = _read_items(source)
         vectors = source._reconstruct(state, ids, None)
         if rows is not None and rows.bias is not None:
             vectors = np.hstack([vectors, (rows.bias / state.divisor).astype(np.float32)[:, None]])
     flat = faiss.IndexFlatIP(vectors.shape[1])
-    return _filled(flat, vectors, ids, faiss.IndexIDMap2)
+    return _fill_index(flat, vectors, ids, faiss.IndexIDMap2)
 
 
 def to_faiss_binary(source: IndexCCCF | CompositionalCodes) -> list[Any]:
-    """Return for each component a `faiss.IndexBinaryFlat` of the codes of all items that have a weight there.
+    """Return one `faiss.IndexBinaryFlat` per component, with the codes of all items active in that component.
 
-    Bits are padded with zeros to whole bytes, which adds nothing to Hamming distances. Where not all items have the
-    component, or ids are not 0, 1, ..., it is in a `faiss.IndexBinaryIDMap2`.
+    Bits are padded with zeros to whole bytes, which does not change Hamming distances. If some items are not active in
+    the component, or ids are not 0, 1, ..., the index is wrapped in a `faiss.IndexBinaryIDMap2`.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def to_faiss_binary(source: IndexCCCF | CompositionalCodes) -> list[Any]:
     if isinstance(source, CompositionalCodes):
         words, weights, ids = source.bits, source.weights, np.arange(len(source))
     else:
-        _, ids, rows = _held(source)
+        _, ids, rows = _read_items(source)
         if rows is None:
             return [faiss.IndexBinaryFlat(8 * n_bytes) for _ in range(source.n_components)]
         words, weights = rows.words, rows.weights
@@ -78,23 +78,23 @@ def to_faiss_binary(source: IndexCCCF | CompositionalCodes) -> list[Any]:
     for component in range(source.n_components):
         active = weights[:, component] > 0
         flat = faiss.IndexBinaryFlat(8 * n_bytes)
-        shards.append(_filled(flat, octets[active, component], ids[active], faiss.IndexBinaryIDMap2))
+        shards.append(_fill_index(flat, octets[active, component], ids[active], faiss.IndexBinaryIDMap2))
     return shards
 
 
 def from_faiss_binary(
     source: Any, n_components: int = 1, n_bits: int | None = None
 ) -> tuple[CompositionalCodes, NDArray[np.int64]]:
-    """Return codes with weights of 1, as DCF has them, and their ids, of a binary index of faiss.
+    """Return the codes of a binary index of faiss, with weights of 1 like those of DCF, and their ids.
 
     Parameters
     ----------
     source : faiss.IndexBinaryFlat, faiss.IndexBinaryIDMap, or str or path-like
-        The index, or its file.
+        The index, or the path of its file.
     n_components : int
-        Into how many components of the same length each code is cut: those of more than 512 bits need some.
+        Cut each code into this many components of equal length. A component holds at most 512 bits.
     n_bits : int, optional
-        The bits of a component, if the last ones are padding.
+        Bits of a component, if the last bits of each are padding.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def from_faiss_binary(
     >>> index = IndexCCCF(n_components=1, n_bits=64, scale=1)
     >>> index.add_with_ids(codes, ids)
     """
-    index = _read(source) if isinstance(source, (str, os.PathLike)) else source
+    index = _read_file(source) if isinstance(source, (str, os.PathLike)) else source
     ids = None
     if isinstance(index, (faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)):
         ids = faiss.vector_to_array(index.id_map)
@@ -119,25 +119,27 @@ def from_faiss_binary(
         )
     n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
     if index.d % (8 * n_components):
-        raise ValueError(f"`n_components` must cut {index.d} bits into whole bytes, got {n_components}.")
+        raise ValueError(f"`n_components` must divide {index.d} bits into whole bytes, got {n_components}.")
     length = index.d // n_components
     n_bits = length if n_bits is None else _check.integer(n_bits, "n_bits", 1, length)
     octets = faiss.vector_to_array(index.xb).reshape(index.ntotal, n_components, length // 8)
     signs = unpack(octets, length).view(bool)
     if signs[:, :, n_bits:].any():
-        raise ValueError(f"`n_bits` must be larger: there are bits set above {n_bits - 1}.")
+        raise ValueError(f"`n_bits` must be larger, got {n_bits}: some bits above are set.")
     codes = CompositionalCodes.from_signs(signs[:, :, :n_bits])
     return codes, np.arange(index.ntotal) if ids is None else ids
 
 
-def _read(path: str | os.PathLike[str]) -> Any:
+def _read_file(path: str | os.PathLike[str]) -> Any:
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise FileNotFoundError(f"There is no file {name}.")
     try:
         return faiss.read_index_binary(name)
     except RuntimeError as error:
-        raise ValueError(f"{name} is not a whole binary index of faiss: {str(error).splitlines()[0]}") from error
+        raise ValueError(
+            f"{name} is not a binary index of faiss, or is damaged: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _check_source(source: Any) -> None:
@@ -145,15 +147,15 @@ def _check_source(source: Any) -> None:
         raise TypeError(f"`source` must be an IndexCCCF or CompositionalCodes, got {type(source).__name__}.")
 
 
-def _held(index: Any) -> tuple[Any, NDArray[np.int64], Any]:
-    """Return the state of an index, its ids, and its items in their order, None where there are none."""
+def _read_items(index: Any) -> tuple[Any, NDArray[np.int64], Any]:
+    """Return the state of an index, its ids, and its items in the order of the ids; None without items."""
     state = index._snapshot()
     ids = state.ids()
     return state, ids, state.find_items(ids) if len(ids) else None
 
 
-def _filled(flat: Any, vectors: NDArray[Any], ids: NDArray[np.int64], with_ids: Any) -> Any:
-    """Return an index with vectors, under their ids if these are not 0, 1, ..."""
+def _fill_index(flat: Any, vectors: NDArray[Any], ids: NDArray[np.int64], with_ids: Any) -> Any:
+    """Return an index with the vectors added, wrapped by `with_ids` unless ids are 0, 1, ..."""
     if np.array_equal(ids, np.arange(len(ids))):
         flat.add(np.ascontiguousarray(vectors))
         return flat

@@ -1,11 +1,11 @@
-"""Components of LensKit: CCCFScorer scores candidates by codes, CCCFRecommender lists the best without scoring all."""
+"""LensKit components: CCCFScorer scores candidates by codes, CCCFRecommender searches an index for the best items."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import numpy as np
-from cccf_index.adapters._vectors import no_framework
+from cccf_index.adapters._vectors import raise_missing_framework
 from scipy import sparse
 
 from cccf_index import IndexCCCF
@@ -19,11 +19,11 @@ try:
     from lenskit.training import Trainable, TrainingOptions
     from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt
 except ImportError as error:
-    no_framework("LensKit", "lenskit", error)
+    raise_missing_framework("LensKit", "lenskit", error)
 
 
 class CCCFConfig(BaseModel):
-    """Configuration of `CCCFScorer`; see `cccf_index.models.CCCF` for each."""
+    """Configuration of `CCCFScorer`; see `cccf_index.models.CCCF` for each field."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,17 +41,17 @@ class CCCFConfig(BaseModel):
 
 
 class CCCFScorer(Component[ItemList], Trainable):
-    """Score items by compositional codes that are learned from the ratings, or the interactions, of a dataset.
+    """Score items by compositional codes that are learned from the ratings or interactions of a dataset.
 
-    Users of the training data are scored by the codes that were learned. Others, and queries with items of a session or
-    a context, are scored by those items, if they have ratings where ratings are learned from. With explicit feedback
-    the scores are predicted ratings.
+    Users of the training data are scored by their learned codes. Other users, and queries with items of a session or a
+    context, are encoded from those items; with explicit feedback the items need ratings. With explicit feedback the
+    scores are predicted ratings.
 
     Attributes
     ----------
     model : CCCF
     index : IndexCCCF
-        Its items have their numbers in `items` as ids.
+        Its ids are item numbers of the vocabulary `items`.
     users, items : Vocabulary
 
     Examples
@@ -77,10 +77,10 @@ class CCCFScorer(Component[ItemList], Trainable):
     items: Vocabulary
 
     def train(self, data: Dataset, options: TrainingOptions = TrainingOptions()) -> None:  # noqa: B008
-        """Learn codes of all users and items, and make the index."""
+        """Learn codes of all users and items and build the index."""
         if hasattr(self, "model") and not options.retrain:
             return
-        matrix = data.interaction_matrix(format="scipy", layout="csr", field=self._field(data.interactions()))
+        matrix = data.interaction_matrix(format="scipy", layout="csr", field=self._choose_field(data.interactions()))
         model = CCCF(**self.config.model_dump(), verbose=False)
         if options.rng is not None:
             model.set_params(seed=int(options.random_generator().integers(2**31)))
@@ -90,40 +90,40 @@ class CCCFScorer(Component[ItemList], Trainable):
         self.users, self.items = data.users, data.items
         self._trained = np.diff(matrix.indptr) > 0  # the codes of users without interactions mean nothing
 
-    def _field(self, given: Any) -> str | None:
-        """Return which attribute of interactions is learned from; None where only their presence counts."""
+    def _choose_field(self, given: Any) -> str | None:
+        """Return the attribute of interactions to learn from; None if only their presence counts."""
         if self.config.feedback == "implicit":
             return None
         if "rating" not in given.attribute_names:
-            raise ValueError('Explicit feedback needs ratings, and the data has none. Use `feedback="implicit"`.')
+            raise ValueError('Explicit feedback needs ratings, and the data has none. Set `feedback="implicit"`.')
         return "rating"
 
     def __call__(self, query: QueryInput, items: ItemList) -> ItemList:
-        """Return the items with scores, NaN for items and users of which nothing is known."""
-        asking = self._asking(RecQuery.create(query))
+        """Return the items with scores; unknown items and users get NaN."""
+        found = self._get_query(RecQuery.create(query))
         scores = np.full(len(items), np.nan)
-        if asking is not None and len(items):
+        if found is not None and len(items):
             numbers = items.numbers(vocabulary=self.items, missing="negative")
             known = numbers >= 0
-            queries, bias = asking
+            queries, bias = found
             left = queries if isinstance(queries, np.ndarray) else queries.to_vectors()
             if not hasattr(self, "_expanded"):
-                self._expanded = self.model.item_codes_.to_vectors()  # what a recommender need not keep
-            all_of_them = known.sum() > len(self._expanded) // 2
-            right = self._expanded if all_of_them else self._expanded[numbers[known]]
+                self._expanded = self.model.item_codes_.to_vectors()  # made on demand: a recommender never needs it
+            score_all = known.sum() > len(self._expanded) // 2
+            right = self._expanded if score_all else self._expanded[numbers[known]]
             products = right @ left[0]
-            products = products[numbers[known]] if all_of_them else products
+            products = products[numbers[known]] if score_all else products
             scores[known] = self.model.to_ratings(products + bias)
         return ItemList(items, scores=scores)
 
-    def _asking(self, query: RecQuery) -> tuple[Any, float] | None:
-        """Return what searches for a user, and the user's bias; None if nothing is known of them."""
+    def _get_query(self, query: RecQuery) -> tuple[Any, float] | None:
+        """Return the query of a user and the user's bias; None for a user without training data or rated items."""
         if not hasattr(self, "model"):
             raise NotFittedError(f"This {type(self).__name__} is not trained yet. Call `train` of its pipeline first.")
         user = None if query.user_id is None else self.users.number(query.user_id, missing=None)
         known = user is not None and self._trained[user]
         items = query.query_items
-        row = None if items is None or (known and items is query.history_items) else self._row(items)
+        row = None if items is None or (known and items is query.history_items) else self._make_row(items)
         if row is not None and row.nnz:
             encode = self.model.transform_users if self.config.queries == "real" else self.model.encode_users
             return encode(row), float(self.model.encode_user_bias(row)[0])
@@ -132,8 +132,8 @@ class CCCFScorer(Component[ItemList], Trainable):
         biases = getattr(self.model, "user_bias_", None)
         return self.model._get_queries(np.array([user])), 0.0 if biases is None else float(biases[user])
 
-    def _row(self, items: ItemList) -> sparse.csr_matrix | None:
-        """Return items as a row of the matrix; None if they lack the ratings that are learned from."""
+    def _make_row(self, items: ItemList) -> sparse.csr_matrix | None:
+        """Return items as a row of the training matrix; None if they have no ratings and ratings are needed."""
         numbers = items.numbers(vocabulary=self.items, missing="negative")
         values = np.ones(len(items)) if self.config.feedback == "implicit" else items.field("rating")
         if values is None:
@@ -145,11 +145,11 @@ class CCCFScorer(Component[ItemList], Trainable):
 
 
 class CCCFRecommender(CCCFScorer):
-    """List the best items of a user by the index, without scoring every candidate.
+    """Search the index for the best items of a user, without scoring every candidate.
 
-    It takes the places of candidate selector, scorer and ranker: see `cccf_pipeline`. The items of a query, in its
-    history, session or context, are left out. Weights are rounded in an index, so that scores differ a little from
-    those of `CCCFScorer`.
+    It replaces candidate selector, scorer and ranker of a pipeline: see `cccf_pipeline`. The items in a query's
+    history, session and context are left out. Weights are rounded in an index, so scores differ slightly from those of
+    `CCCFScorer`.
 
     Examples
     --------
@@ -167,12 +167,12 @@ class CCCFRecommender(CCCFScorer):
     """
 
     def __call__(self, query: QueryInput, items: ItemList | None = None, n: int | None = None) -> ItemList:
-        """Return the best n items in order, of `items` if they are given; None or -1 for as many as there are.
+        """Return the best n items in order, from `items` if given; None or -1 returns all.
 
-        Nothing is listed for users of which nothing is known.
+        The list of an unknown user is empty.
         """
         query = RecQuery.create(query)
-        asking = self._asking(query)
+        user = self._get_query(query)
         allow, exclude = None, None
         if items is not None:
             numbers = items.numbers(vocabulary=self.items, missing="negative")
@@ -186,8 +186,8 @@ class CCCFRecommender(CCCFScorer):
         most = len(self.items) if allow is None else len(allow)
         count = most if n is None or n < 0 else min(n, most)
         found, scores = np.empty(0, dtype=np.int64), np.empty(0)
-        if asking is not None and count:
-            queries, bias = asking
+        if user is not None and count:
+            queries, bias = user
             D, I = self.index.search(queries, count, exclude=exclude, allow=allow)
             found = I[0][I[0] >= 0]
             scores = self.model.to_ratings(D[0][: len(found)] + np.float32(bias))
@@ -195,7 +195,7 @@ class CCCFRecommender(CCCFScorer):
 
 
 def cccf_pipeline(name: str | None = None, **config: Any) -> Pipeline:
-    """Return a pipeline that recommends by `CCCFRecommender`; `config` is that of `CCCFConfig`."""
+    """Return a pipeline that recommends with `CCCFRecommender`; `config` holds fields of `CCCFConfig`."""
     builder = PipelineBuilder(name=name)
     query = builder.create_input("query", RecQuery, ID, ItemList)
     items = builder.create_input("items", ItemList, None)

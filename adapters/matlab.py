@@ -1,4 +1,4 @@
-"""Codes that the authors' MATLAB code leaves in its workspace."""
+"""Read the codes that the authors' MATLAB code saves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SIDES = {"users": ("total_modelB", "totalu"), "items": ("total_modelD", "totalv"
 
 
 def read_mat(path: str | os.PathLike[str]) -> tuple[CompositionalCodes, CompositionalCodes]:
-    """Return the codes of users and items in a file of MATLAB or Octave, saved by ``save('-v7', path, ...)``.
+    """Read the codes of users and items from a MATLAB or Octave file saved with ``save('-v7', path, ...)``.
 
-    The variables are those of the code that was published with the paper: `total_modelB` and `total_modelD`, cells of G
-    matrices of signs, r x m and r x n, and `totalu` and `totalv`, weights, m x G and n x G. A rating that was scaled to
-    between -r / G and r / G is the inner product of their expanded vectors.
+    The variables are those of the code published with the paper. `total_modelB` and `total_modelD` are cells of G sign
+    matrices, r x m and r x n. `totalu` and `totalv` are weights, m x G and n x G. The inner product of two expanded
+    vectors predicts the rating, scaled to between -r / G and r / G.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def read_mat(path: str | os.PathLike[str]) -> tuple[CompositionalCodes, Composit
     Returns
     -------
     users, items : CompositionalCodes
-        Of m users and n items, in the order of the file.
+        Codes of m users and n items, in the order of the file.
 
     Examples
     --------
@@ -56,34 +56,38 @@ def read_mat(path: str | os.PathLike[str]) -> tuple[CompositionalCodes, Composit
         try:
             file = loadmat(source, variable_names=wanted)
         except NotImplementedError as error:
-            raise ValueError(f"{name} has MATLAB's format 7.3, which is not read: `save('-v7', ...)`.") from error
-        except Exception as error:  # loadmat raises whatever its parser happens upon
-            raise ValueError(f"{name} is not a whole MATLAB file: {error}") from error
+            raise ValueError(
+                f"{name} is in MATLAB's format 7.3, which cannot be read. Save it with `save('-v7', ...)`."
+            ) from error
+        except Exception as error:  # loadmat lets any error of its parser through
+            raise ValueError(f"{name} is not a MATLAB file, or is damaged: {error}") from error
     missing = [variable for variable in wanted if variable not in file]
     if missing:
-        raise ValueError(f"{name} must hold {', '.join(wanted)}, but there is no {', '.join(missing)}.")
-    users, items = (_codes(file, *pair, name) for pair in SIDES.values())
+        raise ValueError(f"{name} must hold {', '.join(wanted)}; {', '.join(missing)} is missing.")
+    users, items = (_make_codes(file, *pair, name) for pair in SIDES.values())
     if (users.n_components, users.n_bits) != (items.n_components, items.n_bits):
         raise ValueError(f"{name}: the codes of users and items must have the same components and bits.")
     return users, items
 
 
-def _codes(file: dict[str, Any], signs: str, weights: str, source: str) -> CompositionalCodes:
-    """Return the codes of a cell of sign matrices (r, n) and their weights (n, G)."""
-    cell, sizes = file[signs], _dense(file[weights])
+def _make_codes(file: dict[str, Any], signs: str, weights: str, source: str) -> CompositionalCodes:
+    """Return codes from a cell of sign matrices (r, n) and weights (n, G)."""
+    cell, sizes = file[signs], _to_dense(file[weights])
     if cell.dtype != object or not cell.size:
         raise ValueError(f"{source}: `{signs}` must be a cell of sign matrices, got an array of {cell.dtype}.")
-    parts = [_dense(part) for part in cell.ravel()]
+    parts = [_to_dense(part) for part in cell.ravel()]
     if len({part.shape for part in parts}) > 1 or parts[0].ndim != 2:
-        raise ValueError(f"{source}: the matrices of `{signs}` must be of one shape, got {[p.shape for p in parts]}.")
+        raise ValueError(
+            f"{source}: the matrices of `{signs}` must all have the same shape, got {[p.shape for p in parts]}."
+        )
     wanted = (parts[0].shape[1], len(parts))
     if sizes.shape != wanted:
-        raise ValueError(f"{source}: `{weights}` must be of shape {wanted}, as `{signs}` has it, got {sizes.shape}.")
+        raise ValueError(f"{source}: `{weights}` must be of shape {wanted} to match `{signs}`, got {sizes.shape}.")
     try:
         return CompositionalCodes.from_signs(np.stack(parts).transpose(2, 0, 1), sizes)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{source}: `{signs}` and `{weights}` are no codes: {error}") from error
+        raise ValueError(f"{source}: `{signs}` and `{weights}` are not valid codes: {error}") from error
 
 
-def _dense(array: Any) -> NDArray[Any]:
+def _to_dense(array: Any) -> NDArray[Any]:
     return np.asarray(array.toarray() if hasattr(array, "toarray") else array)

@@ -1,4 +1,4 @@
-"""CCCFRanker: a ranker of RecTools that answers from compositional codes; `with_cccf` puts it under a vector model."""
+"""CCCFRanker: a ranker of RecTools that searches compositional codes; `with_cccf` makes a vector model use it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from cccf_index.adapters._vectors import (
     CodedVectors,
-    check_options,
-    checked_ids,
-    distances,
-    for_cosines,
-    lifted,
-    no_framework,
-    unit,
+    check_ids,
+    lift_sides,
+    raise_missing_framework,
+    to_distances,
+    to_unit_length,
 )
+from cccf_index.adapters.options import CodeOptions
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
@@ -27,32 +26,23 @@ try:
     from rectools.models.rank import Distance
     from rectools.models.vector import VectorModel
 except ImportError as error:
-    no_framework("RecTools", "rectools", error)
+    raise_missing_framework("RecTools", "rectools", error)
 
 Triplet = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float32]]
 
 
 class CCCFRanker:
-    """An object with the `Ranker` protocol of RecTools, over an index of compositional codes.
+    """A `Ranker` of RecTools that searches an index of compositional codes.
 
-    Codes find ``k_factor * k`` objects, the factors rank them: scores are those of `ImplicitRanker`.
+    Codes find ``k_factor * k`` objects and the factors re-rank them, so scores are those of `ImplicitRanker`.
 
     Parameters
     ----------
     distance : rectools.models.rank.Distance
         DOT, COSINE or EUCLIDEAN.
     subjects_factors, objects_factors : ndarray of float, shapes (n_subjects, p) and (n_objects, p)
-    n_components, n_bits : int
-        Of the codes: G and r.
-    k_factor : float or None
-        How many objects are found by their codes for each that is asked for, four times as many for COSINE; None to
-        rank by codes alone.
-    queries : {"coded", "real"}
-        Whether codes of the subjects search, or real-valued queries: slower, more accurate.
-    num_threads : int
-        0 for all cores.
-    **params
-        Of `CompositionalQuantizer`: `max_active`, `seed`, ...
+    n_components, n_bits, k_factor, queries, num_threads, **params
+        See `cccf_index.adapters.options.CodeOptions`.
 
     Attributes
     ----------
@@ -85,20 +75,20 @@ class CCCFRanker:
     ) -> None:
         for name, factors in (("subjects_factors", subjects_factors), ("objects_factors", objects_factors)):
             if sparse.issparse(factors):
-                raise TypeError(f"`{name}` must be an array: a sparse matrix is no embedding. Use ImplicitRanker.")
+                raise TypeError(f"`{name}` must be a dense array, got a sparse matrix. Use ImplicitRanker for those.")
             if np.ndim(factors) != 2:
                 raise ValueError(f"`{name}` must be of shape (n, p), got {np.shape(factors)}.")
         self.distance = Distance(distance)
-        # copies: implicit trains its factors in place, and `fits` must notice
+        # copies, as implicit trains its factors in place and `fits` must notice
         self.subjects_factors = np.array(subjects_factors, dtype=np.float32)
         self.objects_factors = np.array(objects_factors, dtype=np.float32)
         sides = (self.subjects_factors, self.objects_factors)
+        options = CodeOptions(n_components, n_bits, k_factor, queries, num_threads, {"verbose": False, **params})
         if self.distance == Distance.EUCLIDEAN:
-            sides = lifted(*sides)
+            sides = lift_sides(*sides)
         elif self.distance == Distance.COSINE:
-            sides, k_factor = (unit(sides[0]), unit(sides[1])), for_cosines(k_factor)
-        options = {"verbose": False, **params}
-        self._vectors = CodedVectors.learned(*sides, n_components, n_bits, k_factor, queries, num_threads, **options)
+            sides, options = (to_unit_length(sides[0]), to_unit_length(sides[1])), options.for_cosines()
+        self._vectors = CodedVectors.learn(*sides, options)
         self.index = self._vectors.index
 
     def rank(
@@ -108,22 +98,22 @@ class CCCFRanker:
         filter_pairs_csr: sparse.csr_matrix | None = None,
         sorted_object_whitelist: NDArray[np.int64] | None = None,
     ) -> Triplet:
-        """Return subjects, objects and scores, flat, the best objects of each subject first.
+        """Return subjects, objects and scores as three flat arrays, the best objects of each subject first.
 
         Parameters
         ----------
         subject_ids : array_like of int, shape (n,)
         k : int, optional
-            How many objects for each; None for all.
+            Number of objects for each subject; None for all.
         filter_pairs_csr : scipy.sparse.csr_matrix, shape (n, n_objects), optional
-            What must not be returned, a row for each subject.
+            Objects to leave out, a row for each subject.
         sorted_object_whitelist : ndarray of int, optional
-            What may be returned.
+            The only objects that may be returned.
         """
-        rows = checked_ids(subject_ids, "subject_ids", len(self.subjects_factors))
+        rows = check_ids(subject_ids, "subject_ids", len(self.subjects_factors))
         allow = None
         if sorted_object_whitelist is not None:
-            allow = checked_ids(sorted_object_whitelist, "sorted_object_whitelist", len(self.objects_factors))
+            allow = check_ids(sorted_object_whitelist, "sorted_object_whitelist", len(self.objects_factors))
         if filter_pairs_csr is not None:
             _check.pairs(filter_pairs_csr, "filter_pairs_csr", len(rows))
         n = len(self.objects_factors) if allow is None else len(allow)
@@ -132,12 +122,12 @@ class CCCFRanker:
             return rows[:0], np.empty(0, np.int64), np.empty(0, np.float32)
         scores, found = self._vectors.search(count, rows=rows, exclude=filter_pairs_csr, allow=allow)
         if self.distance == Distance.EUCLIDEAN:
-            scores = np.sqrt(distances(self.subjects_factors[rows], scores))
+            scores = np.sqrt(to_distances(self.subjects_factors[rows], scores))
         there = found >= 0
         return np.repeat(rows, there.sum(axis=1)), found[there], scores[there]
 
     def fits(self, subjects: NDArray[Any], objects: NDArray[Any]) -> bool:
-        """Whether it ranks these vectors."""
+        """Return whether this ranker was built from these vectors."""
         return all(
             own.shape == given.shape and np.array_equal(own, np.asarray(given, dtype=np.float32))
             for own, given in ((self.subjects_factors, subjects), (self.objects_factors, objects))
@@ -145,12 +135,12 @@ class CCCFRanker:
 
 
 class _Coded:
-    """Before a vector model in a class: it ranks by `CCCFRanker` what it has learned codes of."""
+    """Mixin placed before the class of a vector model: it ranks with a `CCCFRanker`."""
 
     _rankers: dict[str, CCCFRanker]
     _options: dict[str, Any]
 
-    def _ranker(self, task: str, distance: Distance, vectors: tuple[NDArray[Any], NDArray[Any]]) -> CCCFRanker:
+    def _get_ranker(self, task: str, distance: Distance, vectors: tuple[NDArray[Any], NDArray[Any]]) -> CCCFRanker:
         ranker = self._rankers.get(task)
         if ranker is None or not ranker.fits(*vectors):
             ranker = self._rankers[task] = CCCFRanker(distance, *vectors, **self._options)
@@ -160,51 +150,56 @@ class _Coded:
         self, user_ids: Any, dataset: Any, k: int, filter_viewed: bool, sorted_item_ids_to_recommend: Any
     ) -> Triplet:
         seen = dataset.get_user_item_matrix(include_weights=False)[user_ids] if filter_viewed else None
-        ranker = self._ranker("u2i", self.u2i_dist, self._get_u2i_vectors(dataset))  # type: ignore[attr-defined]
+        ranker = self._get_ranker("u2i", self.u2i_dist, self._get_u2i_vectors(dataset))  # type: ignore[attr-defined]
         return ranker.rank(user_ids, k, seen, sorted_item_ids_to_recommend)
 
     def _recommend_i2i(self, target_ids: Any, dataset: Any, k: int, sorted_item_ids_to_recommend: Any) -> Triplet:
-        ranker = self._ranker("i2i", self.i2i_dist, self._get_i2i_vectors(dataset))  # type: ignore[attr-defined]
+        ranker = self._get_ranker("i2i", self.i2i_dist, self._get_i2i_vectors(dataset))  # type: ignore[attr-defined]
         return ranker.rank(target_ids, k, None, sorted_item_ids_to_recommend)
 
     def _get_config(self) -> Any:
-        raise NotImplementedError("A model with codes has no config: ask the one that it was made of.")
+        raise NotImplementedError("A model made by `with_cccf` has no config. Use the config of the original model.")
 
     @classmethod
     def from_config(cls, config: Any) -> Any:
-        """Refuse: codes are learned from a fitted model."""
-        raise NotImplementedError("A model with codes is made by `with_cccf` of a fitted one.")
+        """Raise an error: codes are learned from a fitted model, not from a config."""
+        raise NotImplementedError(
+            "A model with codes has no config. Fit the original model and pass it to `with_cccf`."
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self).__mro__[2], vars(self))
+        return _restore_model, (type(self).__mro__[2], vars(self))
 
 
 @cache
-def _coded(kind: type) -> type:
-    """Return a vector model's class with `_Coded` before it, the same each time."""
+def _make_coded_class(kind: type) -> type:
+    """Return the class of a vector model with `_Coded` before it; cached, as pickle compares classes."""
     return type(f"CCCF{kind.__name__}", (_Coded, kind), {})
 
 
-def _restored(kind: type, state: dict[str, Any]) -> Any:
-    model: Any = object.__new__(_coded(kind))
+def _restore_model(kind: type, state: dict[str, Any]) -> Any:
+    model: Any = object.__new__(_make_coded_class(kind))
     vars(model).update(state)
     return model
 
 
-def with_cccf(model: Any, dataset: Any = None, **options: Any) -> Any:
-    """Return a fitted vector model of RecTools whose `recommend` and `recommend_to_items` use a `CCCFRanker`.
+_restored = _restore_model  # the name in models pickled by version 0.6 and older
 
-    All else is the model's, which is not changed. Codes are learned when they are first needed, for users and for
-    similar items, and again when the vectors of the model are other ones.
+
+def with_cccf(model: Any, dataset: Any = None, **options: Any) -> Any:
+    """Return a copy of a fitted vector model whose `recommend` and `recommend_to_items` use a `CCCFRanker`.
+
+    The original model is not changed. Codes are learned when they are first needed, separately for users and for
+    similar items, and again whenever the model's vectors have changed.
 
     Parameters
     ----------
     model : rectools.models.vector.VectorModel
         `ImplicitALSWrapperModel`, `ImplicitBPRWrapperModel`, `LightFMWrapperModel`, `PureSVDModel`, ...
     dataset : rectools.dataset.Dataset, optional
-        To learn the codes for users now.
+        Given to learn the codes for users at once.
     **options
-        Of `CCCFRanker`: `n_components`, `n_bits`, `k_factor`, ...
+        Options of `CCCFRanker`, see `cccf_index.adapters.options.CodeOptions`.
 
     Examples
     --------
@@ -225,10 +220,10 @@ def with_cccf(model: Any, dataset: Any = None, **options: Any) -> Any:
         raise TypeError(f"`model` must be a vector model of RecTools, got {type(model).__name__}.")
     if not model.is_fitted:
         raise NotFittedError(type(model).__name__)
-    check_options(**options)
+    CodeOptions.from_keywords(**options)  # invalid options are an error here, not at the first search
     kind = type(model).__mro__[2] if isinstance(model, _Coded) else type(model)
     state = copy.deepcopy({name: value for name, value in vars(model).items() if name != "_rankers"})
-    coded = _restored(kind, {**state, "_rankers": {}, "_options": options})
+    coded = _restore_model(kind, {**state, "_rankers": {}, "_options": options})
     if dataset is not None:
-        coded._ranker("u2i", coded.u2i_dist, coded._get_u2i_vectors(dataset))
+        coded._get_ranker("u2i", coded.u2i_dist, coded._get_u2i_vectors(dataset))
     return coded

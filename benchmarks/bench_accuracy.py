@@ -2,21 +2,20 @@
 
     python benchmarks/bench_accuracy.py --data DIR --dataset ml-1m --save
 
-Each user's ratings are split 70 to 30. Each model's regularization is the best of a grid on a tenth held out of the
-first split's training data, at 64 bits; everything else is the default. MF has as many factors as the others have bits.
-CCCF with learned weights chooses for itself, in each split, and is judged with coded and with real-valued queries.
+Each user's ratings are split 70 to 30. The regularization of each model is the best of a grid, measured at 64 bits on a
+tenth of the first split's training data; all other settings are defaults. MF has as many factors as the others have
+bits. CCCF with learned weights tunes itself in each split, and is measured with coded and with real-valued queries.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import load, print_machine, save
-from trials import SPLITS, code_ndcg
+from common import load_ratings, make_parser, print_machine, save_results
+from trials import SPLITS, measure_ndcg
 
 from cccf_index.datasets import Ratings, split_ratings
 from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
@@ -37,13 +36,13 @@ MODELS: dict[str, Callable[[int], Any]] = {
 }
 
 
-def baseline(ratings: Ratings, seeds: list[int]) -> dict[str, Any]:
-    """Return what needs no model: held-out items ranked by their mean rating, the catalogue by popularity."""
+def measure_baseline(ratings: Ratings, seeds: list[int]) -> dict[str, Any]:
+    """Return the baselines: held-out items ranked by their mean rating, the catalogue ranked by popularity."""
     rated, catalogue = [], []
     for seed in seeds:
         train, test = split_ratings(ratings.user_items, seed=seed)
         counts, sums = (np.bincount(train.indices, weights, minlength=train.shape[1]) for weights in (None, train.data))
-        means = (sums + 10 * train.data.mean()) / (counts + 10)  # as if each item had ten mean ratings more
+        means = (sums + 10 * train.data.mean()) / (counts + 10)  # ten ratings of the global mean are added to each item
         rated.append(rated_ndcg(means[test.indices], test, CUTS))
         order = np.argsort(-counts, kind="stable")
         ranking = np.empty((train.shape[0], max(CUTS)), dtype=np.int64)
@@ -52,11 +51,11 @@ def baseline(ratings: Ratings, seeds: list[int]) -> dict[str, Any]:
             first = order[: len(seen) + max(CUTS)]
             ranking[user] = first[~np.isin(first, seen)][: max(CUTS)]
         catalogue.append(catalogue_ndcg(ranking, test, CUTS))
-    return summary(rated, catalogue)
+    return summarize_splits(rated, catalogue)
 
 
-def summary(rated: list[Any], catalogue: list[Any]) -> dict[str, Any]:
-    """Return the mean and the standard deviation over splits, and the first split."""
+def summarize_splits(rated: list[Any], catalogue: list[Any]) -> dict[str, Any]:
+    """Return mean and standard deviation over splits, and the figures of the first split."""
     result: dict[str, Any] = {}
     for key, values in (("rated", rated), ("catalogue", catalogue)):
         result[key] = np.mean(values, axis=0).tolist()
@@ -65,40 +64,40 @@ def summary(rated: list[Any], catalogue: list[Any]) -> dict[str, Any]:
     return result
 
 
-def features(name: str, ratings: Ratings) -> dict[str, Any]:
-    """Return what `fit` takes besides ratings."""
+def get_features(name: str, ratings: Ratings) -> dict[str, Any]:
+    """Return the arguments of `fit` besides the ratings."""
     return {"item_features": ratings.item_features} if name == "DCMF" else {}
 
 
-def tuned(name: str, ratings: Ratings, train: Any) -> float:
-    """Return the regularization that ranks best on a part held out of the training data."""
+def tune_regularization(name: str, ratings: Ratings, train: Any) -> float:
+    """Return the regularization that ranks best on a held-out part of the training data."""
     inner, validation = split_ratings(train, test_size=0.1, seed=1000)
     scores = {}
     for regularization in GRID:
-        model = MODELS[name](64).set_params(regularization=regularization).fit(inner, **features(name, ratings))
+        model = MODELS[name](64).set_params(regularization=regularization).fit(inner, **get_features(name, ratings))
         scores[regularization] = rated_ndcg(model, validation)
     return max(scores, key=lambda value: scores[value])
 
 
-def measured(name: str, bits: int, regularization: float, ratings: Ratings, seeds: list[int]) -> dict[str, Any]:
-    """Return the mean and the standard deviation over splits of both figures, and the mean seconds of training."""
+def measure_model(name: str, bits: int, regularization: float, ratings: Ratings, seeds: list[int]) -> dict[str, Any]:
+    """Return mean and standard deviation over splits of both figures, and the mean training time."""
     rated, catalogue, seconds, active = [], [], [], 1.0
     for seed in seeds:
         train, test = split_ratings(ratings.user_items, seed=seed)
         model = MODELS[name](bits).set_params(regularization=regularization)
         begin = time.perf_counter()
-        model.fit(train, **features(name, ratings))
+        model.fit(train, **get_features(name, ratings))
         seconds.append(time.perf_counter() - begin)
         rated.append(rated_ndcg(model, test, CUTS))
         catalogue.append(catalogue_ndcg(model, test, CUTS, train=train))
         if isinstance(model, CCCF):
             active = 1 - (model.user_codes_.sparsity + model.item_codes_.sparsity) / 2
     figures = {"regularization": regularization, "seconds": float(np.mean(seconds)), "active components": active}
-    return {**figures, **summary(rated, catalogue)}
+    return {**figures, **summarize_splits(rated, catalogue)}
 
 
-def learned(bits: int, ratings: Ratings, seeds: list[int]) -> dict[str, dict[str, Any]]:
-    """Return the figures of learned weights, with coded and with real-valued queries; both of the same models."""
+def measure_learned(bits: int, ratings: Ratings, seeds: list[int]) -> dict[str, dict[str, Any]]:
+    """Return the figures of learned weights, with coded and with real-valued queries of the same models."""
     figures: dict[str, tuple[list[Any], list[Any]]] = {"coded": ([], []), "real-valued": ([], [])}
     seconds, choices = [], []
     for seed in seeds:
@@ -110,14 +109,14 @@ def learned(bits: int, ratings: Ratings, seeds: list[int]) -> dict[str, dict[str
         items = model.item_codes_.to_vectors()
         for name, queries in (("coded", model.user_codes_), ("real-valued", model.user_queries_)):
             vectors = model.user_codes_.to_vectors() if name == "coded" else model.user_queries_
-            figures[name][0].append(code_ndcg(vectors, items, test, CUTS))
+            figures[name][0].append(measure_ndcg(vectors, items, test, CUTS))
             ranking = model.to_index().search(queries, max(CUTS), exclude=train)[1]
             figures[name][1].append(catalogue_ndcg(ranking, test, CUTS))
     chosen = {"seconds": float(np.mean(seconds)), "regularization, unobserved, bias": choices}
-    return {name: {**chosen, **summary(*values)} for name, values in figures.items()}
+    return {name: {**chosen, **summarize_splits(*values)} for name, values in figures.items()}
 
 
-def row(name: str, bits: Any, figures: dict[str, Any]) -> str:
+def format_row(name: str, bits: Any, figures: dict[str, Any]) -> str:
     """Return a row of the table."""
     shown = [
         f"{figures[key][-1]:.4f} ± {figures[f'{key}, standard deviation'][-1]:.4f}" for key in ("rated", "catalogue")
@@ -127,19 +126,14 @@ def row(name: str, bits: Any, figures: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", required=True, help="folder with <dataset>.npz")
-    parser.add_argument("--dataset", default="ml-1m", help="ml-1m, yelp-dfm, amazon-dfm or another name of a file")
-    parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128])
-    parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument(
-        "--save",
-        action="store_true",
-        help="write benchmarks/results/accuracy-<dataset>.json; rows of it that are not measured stay",
-    )
+    output = "benchmarks/results/accuracy-<dataset>.json; rows that are not measured stay"
+    parser = make_parser(__doc__, output, "<dataset>.npz")
+    parser.add_argument("--dataset", default="ml-1m", help="ml-1m, yelp-dfm, amazon-dfm or the name of another file")
+    parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128], help="default: 32 64 128")
+    parser.add_argument("--splits", type=int, default=SPLITS, help=f"random splits (default: {SPLITS})")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), help="default: all")
     arguments = parser.parse_args()
-    ratings = load(arguments.data, arguments.dataset)
+    ratings = load_ratings(arguments.data, arguments.dataset)
     names = [name for name in arguments.models if name != "DCMF" or ratings.item_features is not None]
     print_machine()
     print(f"\n{arguments.dataset}: {ratings}, {arguments.splits} splits")
@@ -148,23 +142,23 @@ def main() -> None:
     seeds = list(range(arguments.splits))
 
     def keep(label: str, name: str, bits: Any, figures: dict[str, Any]) -> None:
-        print(row(name, bits, figures), flush=True)
+        print(format_row(name, bits, figures), flush=True)
         if arguments.save:
             figures = {"splits": len(seeds), **figures}
             config = {"cut-offs": CUTS, "components": COMPONENTS, "bandwidth": BANDWIDTH, "grid": GRID}
             command = f"python benchmarks/bench_accuracy.py --data DIR --dataset {arguments.dataset} --save"
-            save(f"accuracy-{arguments.dataset}", command, {label: figures}, keep=True, config=config)
+            save_results(f"accuracy-{arguments.dataset}", command, {label: figures}, keep=True, config=config)
 
-    keep("mean and popularity", "item mean, popularity", "", baseline(ratings, seeds))
+    keep("mean and popularity", "item mean, popularity", "", measure_baseline(ratings, seeds))
     for name in names:
         if name == LEARNED:
             for bits in arguments.bits:
-                for queries, figures in learned(bits, ratings, seeds).items():
+                for queries, figures in measure_learned(bits, ratings, seeds).items():
                     keep(f"{name}, {bits} bits, {queries} queries", f"{name}, {queries}", bits, figures)
             continue
-        regularization = tuned(name, ratings, split_ratings(ratings.user_items, seed=0)[0])
+        regularization = tune_regularization(name, ratings, split_ratings(ratings.user_items, seed=0)[0])
         for bits in arguments.bits:
-            keep(f"{name}, {bits} bits", name, bits, measured(name, bits, regularization, ratings, seeds))
+            keep(f"{name}, {bits} bits", name, bits, measure_model(name, bits, regularization, ratings, seeds))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,20 @@
-"""How fast does each framework recommend ten items to all users, by itself and by its adapter, and how good are they?
+"""How fast does each framework recommend ten items to all users, with and without its adapter, and how good are they?
 
-    python tests/frameworks.py                                                    # makes the environments
+    python tests/frameworks.py                                                    # creates the environments
     .venvs/implicit/bin/python benchmarks/bench_adapters.py implicit --data DIR --save
     .venvs/rectools/bin/python benchmarks/bench_adapters.py rectools --data DIR --save
     .venvs/cornac/bin/python benchmarks/bench_adapters.py cornac --data DIR --save
     .venvs/lenskit/bin/python benchmarks/bench_adapters.py lenskit --data DIR --save
 
-70 % of each user's items are known, and not recommended; NDCG@10 is that of the others. All but LensKit, which trains
-its own models, recommend by the same 128 factors: implicit's alternating least squares, which the first command fits
-and keeps in `--cache`. Each is asked in the way it has for many users: implicit and RecTools by a batch, Cornac
-itself by a loop, for 2,000 users, LensKit by its batch runner in one process, for 500. The best of several runs counts,
-on one thread and on two.
+70 % of each user's items are training data and are not recommended; NDCG@10 is measured on the others. All but LensKit,
+which trains its own models, use the same 128 factors of implicit's alternating least squares, which the first command
+fits and keeps in `--cache`. Each framework uses its own way to serve many users: implicit and RecTools a batch, Cornac
+a loop over 2,000 users, LensKit its batch runner in one process for 500 users. The best of several runs counts, on
+one thread and on two.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import sys
@@ -26,28 +25,28 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is imported, as implicit asks for: its threads are its own
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # implicit wants this before numpy is imported, as it has threads of its own
 
 import faiss
 import numpy as np
-from common import load, print_machine, save
+from common import load_ratings, make_parser, print_machine, save_results
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index.comparison import patient_seconds
+from cccf_index.comparison import time_within_budget
 from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import catalogue_ndcg
 
 K, FACTORS = 10, 128
 ALS = {"regularization": 0.1, "alpha": 10, "iterations": 15, "random_state": 0}
-SAMPLES = {"cornac": 2000, "lenskit": 500}  # users, of those that recommend user by user
+SAMPLES = {"cornac": 2000, "lenskit": 500}  # users, for frameworks that recommend user by user
 CONFIG = {"k": K, "factors": FACTORS, "als": ALS, "users": SAMPLES}
 Ranking = NDArray[Any]
 
 
 @dataclass
 class Data:
-    """A split data set, and the factors of its training part."""
+    """A split data set and the factors of its training part."""
 
     train: Any  # csr_matrix of ones
     test: Any
@@ -55,9 +54,9 @@ class Data:
     items: NDArray[np.float32]
 
     @classmethod
-    def of(cls, folder: str, dataset: str, cache: pathlib.Path) -> Data:
-        """Return a data set by its name."""
-        train, test = split_ratings(load(folder, dataset).user_items, seed=0)
+    def read(cls, folder: str, dataset: str, cache: pathlib.Path) -> Data:
+        """Read a data set by its name; fit its factors unless they are cached."""
+        train, test = split_ratings(load_ratings(folder, dataset).user_items, seed=0)
         train = sparse.csr_matrix(train, dtype=np.float32)
         train.data[:] = 1
         path = cache / f"{dataset}-als.npz"
@@ -66,7 +65,7 @@ class Data:
             try:
                 from implicit.als import AlternatingLeastSquares
             except ImportError:
-                sys.exit(f"There is no {path} yet: run this for implicit first.")
+                sys.exit(f"There is no {path} yet: run this benchmark for implicit first.")
             print(f"fitting {dataset} ...", file=sys.stderr)
             model = AlternatingLeastSquares(FACTORS, **ALS)
             model.fit(train, show_progress=False)
@@ -76,18 +75,18 @@ class Data:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """All users."""
+        """Rows of all users."""
         return np.arange(self.train.shape[0])
 
     def sample(self, framework: str) -> NDArray[np.int64]:
-        """Return some users who have items."""
+        """Return a sample of users with training items."""
         known = np.flatnonzero(np.diff(self.train.indptr))
         return np.sort(np.random.default_rng(0).choice(known, SAMPLES[framework], replace=False))
 
 
 @dataclass
-class Way:
-    """A way to recommend: what it is called, how many threads it takes, and the items of some users."""
+class Recommender:
+    """One way to recommend: its name, its threads, the users, and a function that returns their items."""
 
     name: str
     threads: int
@@ -95,8 +94,8 @@ class Way:
     recommend: Callable[[], Ranking]
 
 
-def implicits(data: Data, threads: int) -> Iterator[Way]:
-    """Yield implicit's own top-k, its wrapper of faiss, and ours."""
+def build_implicit(data: Data, threads: int) -> Iterator[Recommender]:
+    """Yield implicit's own top-k, its faiss wrapper, and our adapter."""
     from cccf_index.adapters.implicit import CCCFModel
     from implicit.ann.faiss import FaissModel
     from implicit.cpu.als import AlternatingLeastSquares
@@ -105,27 +104,27 @@ def implicits(data: Data, threads: int) -> Iterator[Way]:
     als.user_factors, als.item_factors = data.users, data.items
 
     class Fitted(AlternatingLeastSquares):
-        """FaissModel fits whatever it is given."""
+        """A model that is not fitted again: FaissModel always calls `fit`."""
 
         def fit(self, *args: Any, **kwargs: Any) -> None:
             """Do nothing."""
 
-    def way(name: str, model: Any) -> Way:
-        return Way(name, threads, data.rows, lambda: model.recommend(data.rows, data.train, N=K)[0])
+    def make(name: str, model: Any) -> Recommender:
+        return Recommender(name, threads, data.rows, lambda: model.recommend(data.rows, data.train, N=K)[0])
 
-    yield way("by itself", als)
-    if threads == 1:  # it asks user by user
+    yield make("by itself", als)
+    if threads == 1:  # it searches user by user
         fitted = Fitted(FACTORS)
         fitted.user_factors, fitted.item_factors = data.users, data.items
         own = FaissModel(fitted, approximate_similar_items=False)
         own.fit(data.train)
-        yield way("FaissModel, its own wrapper", own)
+        yield make("FaissModel, its own wrapper", own)
     for label, k_factor in (("", 2.0), (", codes alone", None)):
-        yield way(f"adapter{label}", CCCFModel(als, k_factor=k_factor, num_threads=threads).build(False))
+        yield make(f"adapter{label}", CCCFModel(als, k_factor=k_factor, num_threads=threads).build(False))
 
 
-def rectools(data: Data, threads: int) -> Iterator[Way]:
-    """Yield RecTools' own ranking, and ours."""
+def build_rectools(data: Data, threads: int) -> Iterator[Recommender]:
+    """Yield RecTools' own ranking and our adapter."""
     import pandas as pd
     from cccf_index.adapters.rectools import with_cccf
     from implicit.cpu.als import AlternatingLeastSquares
@@ -144,22 +143,22 @@ def rectools(data: Data, threads: int) -> Iterator[Way]:
     model.is_fitted = True
     rows = np.sort(dataset.user_id_map.external_ids)
 
-    def way(name: str, model: Any) -> Way:
+    def make(name: str, model: Any) -> Recommender:
         def recommend() -> Ranking:
             found = model.recommend(rows, dataset, K, filter_viewed=True)
             ranking = np.full((data.train.shape[0], K), -1)
             ranking[found[Columns.User], found[Columns.Rank] - 1] = found[Columns.Item]
             return ranking[rows]
 
-        return Way(name, threads, rows, recommend)
+        return Recommender(name, threads, rows, recommend)
 
-    yield way("by itself", model)
+    yield make("by itself", model)
     for label, k_factor in (("", 2.0), (", codes alone", None)):
-        yield way(f"adapter{label}", with_cccf(model, dataset, k_factor=k_factor, num_threads=threads))
+        yield make(f"adapter{label}", with_cccf(model, dataset, k_factor=k_factor, num_threads=threads))
 
 
-def cornac(data: Data, threads: int) -> Iterator[Way]:
-    """Yield Cornac's own recommendations, user by user, and ours."""
+def build_cornac(data: Data, threads: int) -> Iterator[Recommender]:
+    """Yield Cornac's own recommendations, user by user, and our adapter."""
     from cccf_index.adapters.cornac import CCCFANN
     from cornac.data import Dataset
     from cornac.models import MF
@@ -173,18 +172,18 @@ def cornac(data: Data, threads: int) -> Iterator[Way]:
     rows = data.sample("cornac")
     wanted = [str(row) for row in rows]
 
-    def way(name: str, recommend: Callable[[], Any]) -> Way:
-        return Way(name, threads, rows, lambda: np.array(recommend(), dtype=np.int64))
+    def make(name: str, recommend: Callable[[], Any]) -> Recommender:
+        return Recommender(name, threads, rows, lambda: np.array(recommend(), dtype=np.int64))
 
     if threads == 1:
-        yield way("by itself", lambda: [model.recommend(user, K, True, train) for user in wanted])
+        yield make("by itself", lambda: [model.recommend(user, K, True, train) for user in wanted])
     for label, k_factor in (("", 2.0), (", codes alone", None)):
         ann = CCCFANN(model, k_factor=k_factor, num_threads=threads)
         ann.build_index()
-        yield way(f"adapter{label}", partial(ann.recommend_batch, wanted, K, True, train))
+        yield make(f"adapter{label}", partial(ann.recommend_batch, wanted, K, True, train))
 
 
-def lenskit(data: Data, threads: int) -> Iterator[Way]:
+def build_lenskit(data: Data, threads: int) -> Iterator[Recommender]:
     """Yield LensKit's alternating least squares with its ranker, our scorer with its ranker, and our recommender."""
     import pandas as pd
     from cccf_index.adapters.lenskit import CCCFScorer, cccf_pipeline
@@ -205,52 +204,52 @@ def lenskit(data: Data, threads: int) -> Iterator[Way]:
     for name, pipeline in pipelines.items():
         pipeline.train(dataset)
 
-        def lists(pipeline: Any = pipeline) -> Ranking:
+        def recommend_lists(pipeline: Any = pipeline) -> Ranking:
             found = recommend(pipeline, rows.tolist(), n=K, n_jobs=1)
             return np.array([found.lookup(user).ids() for user in rows.tolist()])
 
         if threads == 1:
-            yield Way(name, threads, rows, lists)
+            yield Recommender(name, threads, rows, recommend_lists)
 
 
-FRAMEWORKS = {"implicit": implicits, "rectools": rectools, "cornac": cornac, "lenskit": lenskit}
+FRAMEWORKS = {"implicit": build_implicit, "rectools": build_rectools, "cornac": build_cornac, "lenskit": build_lenskit}
 
 
-def measured(framework: str, data: Data) -> dict[str, Any]:
-    """Return seconds and NDCG of each way, and how much faster an adapter is than the framework by itself."""
+def measure_framework(framework: str, data: Data) -> dict[str, Any]:
+    """Return seconds and NDCG of each recommender, and its speed relative to the framework by itself."""
     results: dict[str, Any] = {"version": version(framework if framework != "rectools" else "RecTools")}
     for threads in (1, 2):
         faiss.omp_set_num_threads(threads)
-        for way in FRAMEWORKS[framework](data, threads):
-            ranking = way.recommend()
-            figures = results.setdefault(way.name, {"users": len(way.rows)})
-            figures["NDCG@10"] = float(catalogue_ndcg(ranking, data.test[way.rows], K, threshold=-np.inf))
+        for each in FRAMEWORKS[framework](data, threads):
+            ranking = each.recommend()
+            figures = results.setdefault(each.name, {"users": len(each.rows)})
+            figures["NDCG@10"] = float(catalogue_ndcg(ranking, data.test[each.rows], K, threshold=-np.inf))
             key = "seconds" if threads == 1 else "seconds on two threads"
-            figures[key] = patient_seconds(way.recommend)
+            figures[key] = time_within_budget(each.recommend)
             base = results["by itself"]
             ratio = base.get(key, base["seconds"]) / figures[key]
             figures["times as fast" if threads == 1 else "times as fast on two threads"] = ratio
             figures["NDCG, % more"] = 100 * (figures["NDCG@10"] / base["NDCG@10"] - 1)
-            print(f"  {way.name:32}", {name: f"{value:.4g}" for name, value in figures.items()}, flush=True)
+            print(f"  {each.name:32}", {name: f"{value:.4g}" for name, value in figures.items()}, flush=True)
     return results
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = make_parser(__doc__, "the results into benchmarks/results/adapters.json", "<dataset>.npz")
     parser.add_argument("framework", choices=list(FRAMEWORKS))
-    parser.add_argument("--data", required=True, help="folder with <dataset>.npz")
-    parser.add_argument("--datasets", nargs="+", default=["ml-1m", "gowalla"])
-    parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors")
-    parser.add_argument("--save", action="store_true", help="write it into benchmarks/results/adapters.json")
+    parser.add_argument("--datasets", nargs="+", default=["ml-1m", "gowalla"], help="default: ml-1m gowalla")
+    parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors (default: benchmarks/cache)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     print_machine()
     for dataset in arguments.datasets:
         print(f"\n{arguments.framework}, {dataset}", flush=True)
-        results = measured(arguments.framework, Data.of(arguments.data, dataset, pathlib.Path(arguments.cache)))
+        results = measure_framework(
+            arguments.framework, Data.read(arguments.data, dataset, pathlib.Path(arguments.cache))
+        )
         if arguments.save:
             command = "python benchmarks/bench_adapters.py FRAMEWORK --data DIR --save"
-            save("adapters", command, {f"{arguments.framework}, {dataset}": results}, keep=True, config=CONFIG)
+            save_results("adapters", command, {f"{arguments.framework}, {dataset}": results}, keep=True, config=CONFIG)
 
 
 if __name__ == "__main__":

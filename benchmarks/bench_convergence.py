@@ -1,16 +1,16 @@
-"""The paper's figure of convergence: does training from the relaxed problem end sooner, and better?
+"""The paper's convergence figure: does training from the relaxed solution end sooner and better?
 
     python benchmarks/bench_convergence.py --data DIR --save
 
-The paper's model, 8 components of 16 bits, from the signs of the relaxed problem and from random signs: the objective
-after each iteration, and NDCG@10 of held-out ratings after some.
+The paper's model with 8 components of 16 bits, started from the signs of the relaxed solution and from random signs:
+the objective after each iteration, and NDCG@10 of held-out ratings after some iterations.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from trials import Task, code_ndcg, run
+from trials import Task, measure_ndcg, run_trials
 
 from cccf_index.models import CCCF, MF
 
@@ -18,8 +18,8 @@ ITERATIONS = (0, 1, 2, 4, 7, 10)
 CONFIG = {"components": 8, "bits": 16, "bandwidth": 1.2, "iterations": ITERATIONS}
 
 
-def work(task: Task) -> dict[str, Any]:
-    """Return the objectives of all iterations, for each rating, and NDCG@10 after some of them, of one split."""
+def run_task(task: Task) -> dict[str, Any]:
+    """Return the objective per rating of all iterations, and NDCG@10 after some of them, on one split."""
     train, test = task.split_parts()
     latents = MF(32, verbose=False).fit(train)
     figures: dict[str, Any] = {}
@@ -36,11 +36,13 @@ def work(task: Task) -> dict[str, Any]:
             verbose=False,
         ).fit(train)
         users, items = model.user_codes_.to_vectors(), model.item_codes_.to_vectors()
-        figures[f"NDCG@10 after {max_iter}"] = code_ndcg(users, items, test)
+        figures[f"NDCG@10 after {max_iter}"] = measure_ndcg(users, items, test)
     objectives = [entry.objective / train.nnz for entry in model.history_]
-    figures["objective"] = objectives + objectives[-1:] * (ITERATIONS[-1] + 1 - len(objectives))  # it stopped falling
+    figures["objective"] = objectives + objectives[-1:] * (
+        ITERATIONS[-1] + 1 - len(objectives)
+    )  # training ended early: the objective no longer falls
     return figures
 
 
 if __name__ == "__main__":
-    run("convergence", __doc__, work, ("initialised", "random start"), CONFIG)
+    run_trials("convergence", __doc__, run_task, ("initialised", "random start"), CONFIG)

@@ -1,47 +1,46 @@
-"""RQ4 of the paper: do codes keep movies of one genre together, DCF's beside ours?
+"""RQ4 of the paper: do codes keep movies of one genre together, and do DCF's?
 
     python benchmarks/bench_map.py --data DIR --save
 
-Codes of ml-1m, learned from all ratings, 128 bits each, as the paper draws them: t-SNE of the expanded vectors in two
-dimensions. What the eye sees is counted, too: of the ten nearest movies, by codes and in the drawing, the share with
-the same genre, of movies with one of the genres that are drawn and no other of them. Vectors that MF learns are there
-for comparison.
+Codes of 128 bits, learned from all ratings of ml-1m and drawn as in the paper: t-SNE of the expanded vectors in two
+dimensions. The visual impression is also counted: the share of the ten nearest movies with the same genre, by codes and
+in the drawing, over movies with exactly one of the drawn genres. Vectors of MF are included for comparison.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 from typing import Any
 
 import faiss
 import numpy as np
-from common import load, print_machine, save
+from common import load_ratings, make_parser, print_machine, save_results
 from numpy.typing import NDArray
 
+from cccf_index._vectors import normalize_rows
 from cccf_index.models import CCCF, DCF, MF
 
 GENRES = ("Horror", "Children's", "Action", "Romance", "Documentary")
-NEAREST, LEAST_RATINGS, SEED = 10, 20, 0
-CONFIG = {"genres": GENRES, "nearest": NEAREST, "ratings of a movie, at least": LEAST_RATINGS, "seed": SEED}
+NEAREST, MIN_RATINGS, SEED = 10, 20, 0
+CONFIG = {"genres": GENRES, "nearest": NEAREST, "ratings of a movie, at least": MIN_RATINGS, "seed": SEED}
 
 
-def labelled(folder: str, counts: NDArray[Any], item_ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the rows of movies with enough ratings and just one of the genres, and which."""
+def label_movies(folder: str, counts: NDArray[Any], item_ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the rows of movies with enough ratings and exactly one of the genres, and those genres."""
     of_item = json.loads((pathlib.Path(folder) / "ml-1m_genres.json").read_text())
     rows, genres = [], []
     for row, item in enumerate(item_ids.tolist()):
         own = [name for name in of_item[str(item)] if name in GENRES]
-        if len(own) == 1 and counts[row] >= LEAST_RATINGS:
+        if len(own) == 1 and counts[row] >= MIN_RATINGS:
             rows.append(row)
             genres.append(GENRES.index(own[0]))
     return np.array(rows), np.array(genres)
 
 
-def agreement(vectors: NDArray[Any], genres: NDArray[Any]) -> float:
-    """Return the share of the nearest movies, by cosine, that have the same genre: the mean over genres."""
-    unit = np.ascontiguousarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
+def measure_by_codes(vectors: NDArray[Any], genres: NDArray[Any]) -> float:
+    """Return the share of the nearest movies, by cosine, with the same genre, averaged over genres."""
+    unit = np.ascontiguousarray(normalize_rows(vectors), dtype=np.float32)
     index = faiss.IndexFlatIP(unit.shape[1])
     index.add(unit)
     near = index.search(unit, NEAREST + 1)[1]
@@ -49,8 +48,8 @@ def agreement(vectors: NDArray[Any], genres: NDArray[Any]) -> float:
     return float(np.mean([same[genres == genre].mean() for genre in range(len(GENRES))]))
 
 
-def close(points: NDArray[Any], genres: NDArray[Any]) -> float:
-    """Return the same in the drawing, where distance is Euclidean."""
+def measure_in_drawing(points: NDArray[Any], genres: NDArray[Any]) -> float:
+    """Return the same share by Euclidean distance in the drawing."""
     squares = ((points[:, None] - points[None]) ** 2).sum(axis=2)
     np.fill_diagonal(squares, np.inf)
     near = np.argsort(squares, axis=1)[:, :NEAREST]
@@ -59,15 +58,15 @@ def close(points: NDArray[Any], genres: NDArray[Any]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", required=True, help="folder with ml-1m.npz and ml-1m_genres.json")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/map.json and docs/images/map.png")
-    arguments = parser.parse_args()
+    output = "benchmarks/results/map.json and docs/images/map.png"
+    arguments = make_parser(__doc__, output, "ml-1m.npz and ml-1m_genres.json").parse_args()
     from sklearn.manifold import TSNE
 
-    ratings = load(arguments.data, "ml-1m")
+    ratings = load_ratings(arguments.data, "ml-1m")
     matrix = ratings.user_items
-    rows, genres = labelled(arguments.data, np.bincount(matrix.indices, minlength=matrix.shape[1]), ratings.item_ids)
+    rows, genres = label_movies(
+        arguments.data, np.bincount(matrix.indices, minlength=matrix.shape[1]), ratings.item_ids
+    )
     print_machine()
     print(f"\n{len(rows)} movies: " + ", ".join(f"{g} {np.sum(genres == i)}" for i, g in enumerate(GENRES)))
     models: dict[str, Any] = {
@@ -84,13 +83,13 @@ def main() -> None:
         points[name] = TSNE(perplexity=30, random_state=SEED, metric="cosine", init="random").fit_transform(vectors)
         chance = np.mean([(np.sum(genres == i) - 1) / (len(genres) - 1) for i in range(len(GENRES))])
         results[name] = {
-            "same genre among nearest, by codes": agreement(vectors, genres),
-            "same genre among nearest, in the drawing": close(points[name], genres),
+            "same genre among nearest, by codes": measure_by_codes(vectors, genres),
+            "same genre among nearest, in the drawing": measure_in_drawing(points[name], genres),
             "by chance": float(chance),
         }
         print(name, results[name], flush=True)
     if arguments.save:
-        save("map", "python benchmarks/bench_map.py --data DIR --save", results, config=CONFIG)
+        save_results("map", "python benchmarks/bench_map.py --data DIR --save", results, config=CONFIG)
         from plot_experiments import plot_map
 
         plot_map(points, genres, results)

@@ -1,17 +1,16 @@
-"""Who finds the first ten items fastest: exactly, nearly, one query at a time, in how many bytes?
+"""Which method finds the top 10 items fastest: exactly, approximately, one query at a time, and in how many bytes?
 
     python benchmarks/bench_retrieval.py --data DIR --save
 
-Factors and codes are made once and kept in `--cache`. Each method is asked for the first ten items of the same users,
-in a batch and one at a time, on one thread, the batch on two as well; the best of several runs counts, after one that
-does not. What a method returned is judged by the factors' own scores of it, whatever scores it says: recall is the
-share of items that score no less than the factors' tenth. NDCG@10 is that of held-out items, without those of the
-training part. Coded queries are codes already, real-valued ones are the users' factors as they are.
+Factors and codes are made once and kept in `--cache`. Each method searches the top 10 items of the same users, in a
+batch and one at a time, on one thread, and the batch also on two. The best of several runs counts, after a warm-up.
+Recall is computed from the factors, not from the scores that a method returns: it is the share of returned items that
+score at least as high as the factors' tenth item. NDCG@10 is measured on held-out items, without training items. Coded
+queries are codes already, real-valued queries are the users' factors.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -22,76 +21,85 @@ from typing import Any
 
 import faiss
 import numpy as np
-from catalogues import Catalogue, Store
-from common import print_machine, save
+from catalogues import FactorSet, Store
+from common import make_parser, print_machine, save_results
 from numpy.typing import NDArray
 from peers import GRAPHS, NAMES, PEERS
 
 from cccf_index import IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
-from cccf_index.comparison import GRAPH_LIMIT, Method, binary, of_cccf, patient_seconds, recall_by_scores, timed, unseen
+from cccf_index.comparison import (
+    GRAPH_LIMIT,
+    Method,
+    build_binary,
+    drop_seen,
+    measure_recall,
+    time_method,
+    time_within_budget,
+    wrap_cccf,
+)
 from cccf_index.evaluation import catalogue_ndcg
 
 K = 10
-QUERIES, FEWER = 2048, 1024  # the second of large catalogues; in smaller batches faiss does not use BLAS there
+QUERIES, FEWER = 2048, 1024  # the latter for large catalogues; faiss does not use BLAS for smaller batches
 LARGE = 200_000
 RECALL_KEY = "recall of the factors' first ten"
-DEPTH = 1000  # items that are asked for, so that enough are left without those of the training part
+DEPTH = 1000  # items to search for, so that enough are left without training items
 CATALOGUES = ("gowalla", "ciao", "amazon-dfm", "146469", "1000000")
 SIZES = ("100000", "1000000", "10000000")
 EXPLICIT = ("amazon-dfm",)
 RECALL = 0.99
 
 
-def ours(store: Store, one: Catalogue, rows: NDArray[np.int64], active: int) -> Iterator[Method]:
-    """Yield our own index in all its forms."""
-    items = store.items(one.name, active)
-    codes, _ = store.users(one.name, active)
+def build_ours(store: Store, one: FactorSet, rows: NDArray[np.int64], active: int) -> Iterator[Method]:
+    """Yield our own index in all its variants."""
+    items = store.get_item_codes(one.name, active)
+    codes, _ = store.get_user_queries(one.name, active)
     codes, vectors = codes[rows], one.users[rows]
-    quantizer = store.quantizer(one.source, active)
+    quantizer = store.get_quantizer(one.source, active)
     label = "CCCF 8x16" + ("" if active == 8 else f", {active} of 8 active")
 
-    def method(kind: str, family: str, index: Any, queries: Any, params: Any = None, exact: bool = False) -> Method:
-        found = of_cccf(f"{label}, {kind}", index, queries, params, f"{label}, {family}")
+    def make(kind: str, family: str, index: Any, queries: Any, params: Any = None, exact: bool = False) -> Method:
+        found = wrap_cccf(f"{label}, {kind}", index, queries, params, f"{label}, {family}")
         return replace(found, exact=exact, quantizes=exact)
 
     index = IndexCCCF(8, 16, "auto", quantizer=quantizer)
     index.add(items)
-    yield method("coded queries", "coded", index, codes, exact=True)
+    yield make("coded queries", "coded", index, codes, exact=True)
     floats = IndexCCCF(8, 16, None)
     floats.add(items)
-    yield method("coded queries, float weights (EXACT)", "EXACT", floats, codes, exact=True)
+    yield make("coded queries, float weights (EXACT)", "EXACT", floats, codes, exact=True)
     tuned = index.tune(codes, K, RECALL)
-    yield method(f"coded queries, max_items={tuned.max_items}", "coded", index, codes, tuned)
-    yield method("real-valued queries", "real-valued", index, vectors, exact=True)
+    yield make(f"coded queries, max_items={tuned.max_items}", "coded", index, codes, tuned)
+    yield make("real-valued queries", "real-valued", index, vectors, exact=True)
     tuned = index.tune(vectors, K, RECALL)
-    yield method(f"real-valued queries, max_items={tuned.max_items}", "real-valued", index, vectors, tuned)
+    yield make(f"real-valued queries, max_items={tuned.max_items}", "real-valued", index, vectors, tuned)
     for share in (2, 4) if active == 8 else ():
         params = SearchParametersCCCF(shortlist=share)
-        yield method(f"real-valued queries, shortlist={share}", "shortlist", index, vectors, params)
+        yield make(f"real-valued queries, shortlist={share}", "shortlist", index, vectors, params)
     for k_factor in (1.5, 2, 4, 8):
         refined = IndexRefineCCCF(index, one.items, k_factor=k_factor)
-        yield method(f"real-valued queries, refine, k_factor={k_factor:g}", "refine", refined, vectors)
+        yield make(f"real-valued queries, refine, k_factor={k_factor:g}", "refine", refined, vectors)
 
 
-def binary_codes(store: Store, one: Catalogue, rows: NDArray[np.int64]) -> Method:
-    """Return DCF's codes of 128 bits in an IndexBinaryFlat, or those of a quantizer where there are no ratings."""
-    users, items = store.binary(one)
+def build_binary_codes(store: Store, one: FactorSet, rows: NDArray[np.int64]) -> Method:
+    """Return an IndexBinaryFlat of 128-bit codes: those of DCF, or of a quantizer if there are no ratings."""
+    users, items = store.get_binary_codes(one)
     name = f"IndexBinaryFlat(128), {'DCF' if one.has_ratings else 'signs of a quantizer'}"
-    return binary(items, users[rows], name)
+    return build_binary(items, users[rows], name)
 
 
-def ndcg(method: Method, one: Catalogue, rows: NDArray[np.int64]) -> float:
+def measure_ndcg(method: Method, one: FactorSet, rows: NDArray[np.int64]) -> float:
     """Return NDCG@10 of held-out items."""
     assert one.train is not None
     found = method.search(slice(None), min(DEPTH, len(one.items)), 2)
     return catalogue_ndcg(
-        unseen(found, one.train[rows], K), one.test[rows], threshold=4.0 if one.name in EXPLICIT else 0.0
+        drop_seen(found, one.train[rows], K), one.test[rows], threshold=4.0 if one.name in EXPLICIT else 0.0
     )
 
 
-def race(store: Store, name: str, methods: list[str] | None) -> dict[str, Any]:
-    """Measure all methods on one catalogue."""
-    one = store.catalogue(name)
+def compare_methods(store: Store, name: str, methods: list[str] | None) -> dict[str, Any]:
+    """Return the figures of all methods on one catalogue."""
+    one = store.get_factors(name)
     rng = np.random.default_rng(0)
     allowed = np.flatnonzero(np.diff(one.test.indptr)) if one.test is not None else np.arange(len(one.users))
     nq = min(QUERIES if len(one.items) < LARGE else FEWER, len(allowed))
@@ -106,57 +114,57 @@ def race(store: Store, name: str, methods: list[str] | None) -> dict[str, Any]:
     print("|---|---|---|---|---|---|---|---|---|")
     results: dict[str, Any] = {}
 
-    def entries() -> Iterator[Method]:
+    def build_methods() -> Iterator[Method]:
         for peer in PEERS:
             if methods and peer in GRAPHS and not any(part in NAMES[peer] for part in methods):
-                continue  # they take long to build
+                continue  # slow to build
             if peer in GRAPHS and len(one.items) > GRAPH_LIMIT:
                 print(f"{NAMES[peer]} is left out above {GRAPH_LIMIT:,} items", file=sys.stderr)
                 continue
             try:
                 yield from peer(one.items, queries)
             except ImportError as error:
-                print(f"{peer.__name__} is left out: {error}", file=sys.stderr)
-        yield binary_codes(store, one, rows)
+                print(f"{peer.__name__.removeprefix('build_')} is left out: {error}", file=sys.stderr)
+        yield build_binary_codes(store, one, rows)
         for active in (8, 4):
-            yield from ours(store, one, rows, active)
+            yield from build_ours(store, one, rows, active)
 
-    for method in entries():
+    for method in build_methods():
         if methods and not any(part in method.name for part in methods):
             continue
-        figures: dict[str, Any] = {"family": method.family, "bytes an item": method.bytes}
-        figures[RECALL_KEY] = recall_by_scores(method.search(slice(None), K, 2), one.users[rows], one.items, tenth)
+        figures: dict[str, Any] = {"family": method.family, "bytes per item": method.bytes}
+        figures[RECALL_KEY] = measure_recall(method.search(slice(None), K, 2), one.users[rows], one.items, tenth)
         if one.has_test and (method.exact or method.quantizes):
-            figures["NDCG@10"] = ndcg(method, one, rows)
-        figures.update(timed(method, len(queries), K))
+            figures["NDCG@10"] = measure_ndcg(method, one, rows)
+        figures.update(time_method(method, len(queries), K))
         results[method.name] = figures
         reference = results.get("IndexFlatIP", figures)
         for kind in ("batch", "one query"):
             figures[f"{kind}, IndexFlatIP / this"] = reference[f"{kind}, us"] / figures[f"{kind}, us"]
         figures["two threads, faster"] = figures["batch, us"] / figures["batch on two threads, us"]
-        print(line(method.name, figures), flush=True)
+        print(format_line(method.name, figures), flush=True)
     return results
 
 
-def line(name: str, f: dict[str, Any]) -> str:
-    """Return one line of the table."""
+def format_line(name: str, f: dict[str, Any]) -> str:
+    """Return a line of the table."""
     quality = f"{f['NDCG@10']:.4f}" if "NDCG@10" in f else ""
     return (
-        f"| {name} | {f['bytes an item']:.0f} | {f[RECALL_KEY]:.3f} | {quality} "
+        f"| {name} | {f['bytes per item']:.0f} | {f[RECALL_KEY]:.3f} | {quality} "
         f"| {f['batch, us']:.1f} | {f['batch, IndexFlatIP / this']:.1f}x | {f['one query, us']:.0f} "
         f"| {f['one query, IndexFlatIP / this']:.1f}x | {f['two threads, faster']:.2f}x |"
     )
 
 
-def growth(store: Store) -> dict[str, Any]:
-    """Time catalogues of growing size; the exponent e of ``time ~ items^e`` between two of them."""
+def measure_growth(store: Store) -> dict[str, Any]:
+    """Time catalogues of growing size, and compute the exponent e of ``time ~ items^e`` between two sizes."""
     results: dict[str, Any] = {}
-    rows = np.random.default_rng(0).choice(len(store.catalogue("gowalla").users), 512, replace=False)
+    rows = np.random.default_rng(0).choice(len(store.get_factors("gowalla").users), 512, replace=False)
     for name in SIZES:
-        codes, vectors = store.users(name, 8)
+        codes, vectors = store.get_user_queries(name, 8)
         index = IndexCCCF(8, 16, "auto")
         begin = time.perf_counter()
-        index.add(store.items(name, 8))
+        index.add(store.get_item_codes(name, 8))
         figures = {"build, s": (index.nbytes, time.perf_counter() - begin)[1]}
         params = SearchParametersCCCF(num_threads=1)
         tuned = index.tune(codes[rows], K, RECALL, params=params)
@@ -166,7 +174,7 @@ def growth(store: Store) -> dict[str, Any]:
             "real-valued": partial(index.search, vectors[rows], K, params=params),
         }
         for kind, search in searches.items():
-            figures[f"{kind}, us"] = patient_seconds(search) / len(rows) * 1e6
+            figures[f"{kind}, us"] = time_within_budget(search) / len(rows) * 1e6
         results[f"{int(name):,} items"] = figures
         print(name, {key: round(value, 2) for key, value in figures.items()}, flush=True)
     names = list(results)
@@ -181,26 +189,21 @@ def growth(store: Store) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", required=True, help="folder with gowalla.npz, ciao.npz, amazon-dfm.npz")
+    output = "benchmarks/results/retrieval.json and .png; of a partial run only what was measured"
+    parser = make_parser(__doc__, output, "gowalla.npz, ciao.npz and amazon-dfm.npz")
     parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors and codes")
     parser.add_argument("--catalogues", nargs="*", default=CATALOGUES, help="data sets, or numbers of sampled items")
-    parser.add_argument("--methods", nargs="*", help="only those whose name holds one of these")
-    parser.add_argument("--no-growth", action="store_true", help="leave out 10^5 to 10^7 items")
-    parser.add_argument(
-        "--save",
-        action="store_true",
-        help="write benchmarks/results/retrieval.json and draw it; of a part of it only what is measured",
-    )
+    parser.add_argument("--methods", nargs="*", help="only methods whose name contains one of these")
+    parser.add_argument("--no-growth", action="store_true", help="leave out the growth from 10^5 to 10^7 items")
     arguments = parser.parse_args()
     print_machine()
     store = Store(arguments.data, arguments.cache)
-    results: dict[str, Any] = {name: race(store, name, arguments.methods) for name in arguments.catalogues}
+    results: dict[str, Any] = {name: compare_methods(store, name, arguments.methods) for name in arguments.catalogues}
     if not arguments.no_growth:
-        results["growth"] = growth(store)
+        results["growth"] = measure_growth(store)
     if arguments.save:
         partly = bool(arguments.methods) or arguments.no_growth or tuple(arguments.catalogues) != CATALOGUES
-        save("retrieval", "python benchmarks/bench_retrieval.py --data DIR --save", results, keep=partly)
+        save_results("retrieval", "python benchmarks/bench_retrieval.py --data DIR --save", results, keep=partly)
         from plot_retrieval import plot
 
         plot()

@@ -2,13 +2,12 @@
 
     python benchmarks/bench_training.py --data DIR --save
 
-Seconds are the best of several runs after one on a small matrix, which compiles; initialisation is included. Growth
-is measured on random parts of amazon-dfm. Memory is the peak of what a fit allocates, beside the ratings given to it.
+Seconds are the best of several runs, initialization included, after a run on a small matrix that compiles the kernels.
+Growth is measured on random parts of amazon-dfm. Memory is the peak allocation of a fit, without the ratings.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 import faiss
 import numpy as np
-from common import load, report
+from common import load_ratings, make_parser, report_results
 from scipy import sparse
 
 from cccf_index.datasets import split_ratings, synthetic_ratings
@@ -32,7 +31,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 PARTS = (0.25, 0.5, 1.0)
 
 
-def seconds(make: Callable[[], Any], ratings: Any, runs: int) -> float:
+def time_fit(make: Callable[[], Any], ratings: Any, runs: int) -> float:
     """Return the seconds of the fastest fit."""
     best = float("inf")
     for _ in range(runs):
@@ -42,8 +41,8 @@ def seconds(make: Callable[[], Any], ratings: Any, runs: int) -> float:
     return best
 
 
-def part_of(matrix: Any, share: float) -> Any:
-    """Return a random share of the ratings, without the users and items that have none left."""
+def sample_part(matrix: Any, share: float) -> Any:
+    """Return a random share of the ratings, without users and items that have none left."""
     coo = matrix.tocoo()
     kept = np.random.default_rng(0).random(coo.nnz) < share
     _, rows = np.unique(coo.row[kept], return_inverse=True)
@@ -51,8 +50,8 @@ def part_of(matrix: Any, share: float) -> Any:
     return sparse.csr_matrix((coo.data[kept], (rows, columns)))
 
 
-def peak(make: Callable[[], Any], ratings: Any) -> int:
-    """Return the bytes that a fit allocates at most at one time."""
+def measure_peak(make: Callable[[], Any], ratings: Any) -> int:
+    """Return the peak memory of a fit, in bytes."""
     tracemalloc.start()
     make().fit(ratings)
     _, most = tracemalloc.get_traced_memory()
@@ -61,13 +60,11 @@ def peak(make: Callable[[], Any], ratings: Any) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", required=True, help="folder with ml-1m.npz and amazon-dfm.npz")
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/training.json")
+    parser = make_parser(__doc__, "benchmarks/results/training.json", "ml-1m.npz and amazon-dfm.npz")
+    parser.add_argument("--runs", type=int, default=2, help="runs of each measurement (default: 2)")
     arguments = parser.parse_args()
-    small, _ = split_ratings(load(arguments.data, "ml-1m").user_items)
-    large = load(arguments.data, "amazon-dfm").user_items
+    small, _ = split_ratings(load_ratings(arguments.data, "ml-1m").user_items)
+    large = load_ratings(arguments.data, "amazon-dfm").user_items
     results: dict[str, Any] = {}
     warm = synthetic_ratings(300, 200, ratings_per_user=60).user_items
     for make in MODELS.values():
@@ -76,13 +73,13 @@ def main() -> None:
     for threads in (1, cores):
         faiss.omp_set_num_threads(threads)
         results[f"ml-1m, {small.nnz:,} training ratings, {threads} thread(s), s"] = {
-            name: seconds(make, small, arguments.runs) for name, make in MODELS.items()
+            name: time_fit(make, small, arguments.runs) for name, make in MODELS.items()
         }
-    parts = [part_of(large, share) for share in PARTS]
+    parts = [sample_part(large, share) for share in PARTS]
     for name, make in MODELS.items():
         figures: dict[str, Any] = {}
         for part in parts:
-            taken = seconds(make, part, max(1, arguments.runs - 1))
+            taken = time_fit(make, part, max(1, arguments.runs - 1))
             m, n = part.shape
             figures[f"{part.nnz:,} ratings, {m:,} users, {n:,} items"] = taken
             figures[f"{part.nnz:,} ratings: s per million"] = taken / part.nnz * 1e6
@@ -90,12 +87,12 @@ def main() -> None:
     m, n = large.shape
     for name, make in MODELS.items():
         results[f"memory on amazon-dfm: {name}"] = {
-            "peak of a fit, MB": peak(make, large) / 1e6,
+            "peak of a fit, MB": measure_peak(make, large) / 1e6,
             "the ratings as CSR, MB": (large.data.nbytes + large.indices.nbytes + large.indptr.nbytes) / 1e6,
             "factors of 128 floats for all users and items, MB": (m + n) * 128 * 4 / 1e6,
             "one float for each user and item, MB": m * n * 4 / 1e6,
         }
-    report("training", "python benchmarks/bench_training.py --data DIR --save", results, arguments.save)
+    report_results("training", "python benchmarks/bench_training.py --data DIR --save", results, arguments.save)
 
 
 if __name__ == "__main__":

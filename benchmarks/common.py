@@ -1,7 +1,8 @@
-"""What the benchmarks share: data, timing, the machine, results as JSON."""
+"""Shared by the benchmarks: command line, data sets, description of the machine, results as JSON."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pathlib
@@ -17,10 +18,24 @@ from cccf_index.datasets import Ratings, read_ratings
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 IMAGES = RESULTS.parents[1] / "docs" / "images"
+DATASETS = ("ml-1m", "yelp-dfm", "amazon-dfm")
+RIDGES = {"ml-1m": 0.09, "yelp-dfm": 0.45, "amazon-dfm": 0.2}  # regularization of MF, as bench_accuracy.py tunes it
 
 
-def machine() -> dict[str, Any]:
-    """Return what a reader must know to compare figures."""
+def make_parser(doc: str | None, output: str, data: str | None = None) -> argparse.ArgumentParser:
+    """Return a parser whose description is the first line of `doc`.
+
+    It has ``--save``, which writes `output`, and with `data` also ``--data``: the folder with these files.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    if data is not None:
+        parser.add_argument("--data", required=True, help=f"folder with {data}")
+    parser.add_argument("--save", action="store_true", help=f"write {output}")
+    return parser
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return processor, system and package versions."""
     model = platform.processor()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as lines:
@@ -35,22 +50,22 @@ def machine() -> dict[str, Any]:
     }
 
 
-def rounded(value: Any) -> Any:
-    """Return a result with floats of four digits: more would be noise."""
+def round_floats(value: Any) -> Any:
+    """Return a result with floats rounded to four digits; more would be noise."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
+        return {key: round_floats(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [rounded(part) for part in value]
+        return [round_floats(part) for part in value]
     return value
 
 
-def load(folder: str, dataset: str) -> Ratings:
-    """Return the ratings of ``<folder>/<dataset>.npz``, with genres as features where ``<dataset>_genres.json`` is."""
+def load_ratings(folder: str, dataset: str) -> Ratings:
+    """Return the ratings of ``<folder>/<dataset>.npz``, with genres as features if ``<dataset>_genres.json`` exists."""
     path = pathlib.Path(folder) / f"{dataset}.npz"
     if not path.is_file():
-        sys.exit(f"There is no {path}. Put arrays user, item and rating into it, or name another folder by --data.")
+        sys.exit(f"There is no {path}. Store arrays user, item and rating in it, or choose another folder with --data.")
     ratings = read_ratings(path)
     genres = path.with_name(f"{dataset}_genres.json")
     if not genres.is_file():
@@ -62,33 +77,39 @@ def load(folder: str, dataset: str) -> Ratings:
 
 
 def print_machine() -> None:
-    """Print what a reader must know to compare figures."""
-    for key, value in machine().items():
+    """Print processor, system and package versions."""
+    for key, value in describe_machine().items():
         print(f"{key:12}{value}")
 
 
-def save(
+def read_results(name: str) -> dict[str, Any]:
+    """Return the results of ``results/<name>.json``; empty if there is no such file."""
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text())["results"]) if path.exists() else {}
+
+
+def save_results(
     name: str, command: str, results: dict[str, Any], keep: bool = False, config: dict[str, Any] | None = None
 ) -> None:
-    """Write the results to ``results/<name>.json``, with the command, the machine and what was set.
+    """Write the results to ``results/<name>.json``, with the command, the machine and the settings.
 
-    If `keep`, topics and figures of the file that were not measured anew stay.
+    If `keep`, topics and figures of the file that were not measured again stay.
     """
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    known = json.loads(path.read_text())["results"] if keep and path.exists() else {}
+    known = read_results(name) if keep else {}
     merged = {topic: {**known.get(topic, {}), **results.get(topic, {})} for topic in {**known, **results}}
     settings = {} if config is None else {"config": config}
-    content = rounded({"command": command, **settings, "machine": machine(), "results": merged})
+    content = round_floats({"command": command, **settings, "machine": describe_machine(), "results": merged})
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def report(name: str, command: str, results: dict[str, Any], keep: bool) -> None:
-    """Print the results as a table and, if asked, write them to ``results/<name>.json``."""
+def report_results(name: str, command: str, results: dict[str, Any], keep: bool) -> None:
+    """Print the results as a table; if `keep`, also write them to ``results/<name>.json``."""
     print_machine()
-    for topic, figures in rounded(results).items():
+    for topic, figures in round_floats(results).items():
         print(f"\n{topic}")
         for key, value in figures.items():
             print(f"  {key:60}{value:>12}")
     if keep:
-        save(name, command, results)
+        save_results(name, command, results)

@@ -1,4 +1,4 @@
-"""Draw docs/images/design.png: how codes are scored, how an index keeps them, and what a search looks at.
+"""Draw docs/images/design.png: how codes are scored, how an index stores them, and which blocks a search visits.
 
 python benchmarks/draw_design.py
 """
@@ -19,22 +19,22 @@ INK, RED, BLUE, PALE = "#2c3e50", "#c0392b", "#2874a6", "#d6dbdf"
 SHADES = ("#c0392b", "#e67e22", "#16a085", "#8e44ad")  # of components
 
 
-def cleared(axes: Any, title: str, width: float, height: float) -> None:
-    """Make a panel without axes."""
+def prepare_panel(axes: Any, title: str, width: float, height: float) -> None:
+    """Set up a panel without axes."""
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
     axes.axis("off")
     axes.set_title(title, fontsize=12, color=INK, loc="left", fontweight="bold")
 
 
-def caption(axes: Any, lines: tuple[str, ...], top: float = 0.75) -> None:
-    """Write lines below a drawing."""
+def write_caption(axes: Any, lines: tuple[str, ...], top: float = 0.75) -> None:
+    """Write lines below the drawing."""
     for place, line in enumerate(lines):
         axes.text(0.2, top - 0.7 * place, line, fontsize=9.5, color=INK)
 
 
-def code(axes: Any, x: float, y: float, bits: Any, weights: Any, label: str) -> None:
-    """Draw a code: strips of bits, a bar for each weight below them; a component without weight is empty."""
+def draw_code(axes: Any, x: float, y: float, bits: Any, weights: Any, label: str) -> None:
+    """Draw a code: a strip of bits for each component and its weight below; a component without weight is empty."""
     axes.text(x - 0.3, y + 0.35, label, ha="right", va="center", fontsize=10, color=INK)
     for k, (own, weight) in enumerate(zip(bits, weights, strict=True)):
         left = x + k * 2.5
@@ -46,13 +46,13 @@ def code(axes: Any, x: float, y: float, bits: Any, weights: Any, label: str) -> 
         axes.text(left + 1.04, y - 0.35, text, ha="center", fontsize=8, color=SHADES[k] if weight else "#95a5a6")
 
 
-def scoring(axes: Any) -> None:
+def draw_scoring(axes: Any) -> None:
     """Draw the score of a pair."""
-    cleared(axes, "1. A code is G short binary codes with weights", 13, 8)
+    prepare_panel(axes, "1. A code is G short binary codes with weights", 13, 8)
     rng = np.random.default_rng(70)
     user, item = rng.random((2, 4, 8)) < 0.5
-    code(axes, 2.6, 6.2, user, (0.9, 0.4, 0.7, 0), "user")
-    code(axes, 2.6, 4.2, item, (0.5, 0.8, 0, 0.3), "item")
+    draw_code(axes, 2.6, 6.2, user, (0.9, 0.4, 0.7, 0), "user")
+    draw_code(axes, 2.6, 4.2, item, (0.5, 0.8, 0, 0.3), "item")
     agree = [int((user[k] == item[k]).sum()) for k in range(4)]
     for k, (a, b) in enumerate(((0.9, 0.5), (0.4, 0.8))):
         dot = 2 * agree[k] - 8
@@ -60,15 +60,15 @@ def scoring(axes: Any) -> None:
     axes.text(2.3, 2.9, "score  =", ha="right", fontsize=10, color=INK)
     axes.text(4.9, 2.9, "+", ha="center", fontsize=10, color=INK)
     lines = (
-        "In each component that both have: xor, popcount, two multiplications.",
+        "For each component that both have: xor, popcount, two multiplications.",
         "Weights are integers: the score is exact, and ties are broken by id.",
     )
-    caption(axes, lines, 1.5)
+    write_caption(axes, lines, 1.5)
 
 
-def storage(axes: Any) -> None:
+def draw_storage(axes: Any) -> None:
     """Draw groups and shards."""
-    cleared(axes, "2. Items with the same components stand together", 13, 8)
+    prepare_panel(axes, "2. Items with the same components form a group", 13, 8)
     groups = (((0, 1, 2, 3), 1.5), ((0, 1, 3), 1.1), ((1, 2), 0.9), ((0,), 0.7))
     y = 6.4
     for k in range(4):
@@ -86,14 +86,14 @@ def storage(axes: Any) -> None:
             )
     lines = (
         "A shard is a faiss.IndexBinaryFlat; kernels read its memory.",
-        "An item takes no place in components that it does not have.",
+        "An item takes no space in components that it does not have.",
     )
-    caption(axes, lines)
+    write_caption(axes, lines)
 
 
-def search(axes: Any) -> None:
-    """Draw cells, blocks and what the bound leaves."""
-    cleared(axes, "3. A search looks only where a bound allows it", 13, 8)
+def draw_search(axes: Any) -> None:
+    """Draw cells, blocks and the bound."""
+    prepare_panel(axes, "3. A search visits only blocks that the bound allows", 13, 8)
     axes.set_aspect("equal", anchor="NW")
     rng = np.random.default_rng(2)
     cells = (((2.6, 5.6), 1.35, 26), ((6.0, 6.1), 1.1, 20), ((5.4, 3.3), 1.3, 24), ((9.6, 4.6), 1.5, 30))
@@ -118,17 +118,17 @@ def search(axes: Any) -> None:
     axes.text(0.4, 2.75, "query x", fontsize=9.5, color=BLUE)
     lines = (
         "An item y of the cell around c scores at most  x·c + |x|·|y-c|.",
-        "Cells are cut into blocks of 64; those left are scored 64 at a time.",
+        "Cells are cut into blocks of 64 items, which are scored together.",
     )
-    caption(axes, lines)
+    write_caption(axes, lines)
 
 
 def draw() -> None:
     """Draw the three panels."""
     figure, (one, two, three) = plt.subplots(1, 3, figsize=(19, 5.2))
-    scoring(one)
-    storage(two)
-    search(three)
+    draw_scoring(one)
+    draw_storage(two)
+    draw_search(three)
     figure.tight_layout()
     figure.savefig(IMAGES / "design.png", dpi=90)
 

@@ -1,4 +1,4 @@
-"""What users would take instead, besides what faiss has: each peer built over the same factors, asked in the same way.
+"""The usual alternatives besides faiss: each built over the same factors and searched in the same way.
 
 See `cccf_index.comparison`. Packages that are not installed are named and left out.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cccf_index.comparison import EFFORTS, GRAPH, Found, Method, Vectors, flat, hnsw, ivf, pq
+from cccf_index.comparison import EFFORTS, GRAPH, Found, Method, Vectors, build_flat, build_hnsw, build_ivf, build_pq
 
 
-def gemm(items: Vectors, queries: Vectors) -> Iterator[Method]:
+def build_gemm(items: Vectors, queries: Vectors) -> Iterator[Method]:
     from threadpoolctl import threadpool_limits
 
     def search(rows: Any, k: int, threads: int) -> Found:
@@ -31,7 +31,7 @@ def gemm(items: Vectors, queries: Vectors) -> Iterator[Method]:
     yield Method("numpy GEMM + argpartition", "numpy", 4 * items.shape[1], search, exact=True)
 
 
-def hnswlib_graph(items: Vectors, queries: Vectors) -> Iterator[Method]:
+def build_hnswlib(items: Vectors, queries: Vectors) -> Iterator[Method]:
     import hnswlib
 
     index = hnswlib.Index(space="ip", dim=items.shape[1])
@@ -46,7 +46,7 @@ def hnswlib_graph(items: Vectors, queries: Vectors) -> Iterator[Method]:
         yield Method(f"hnswlib(M=32), ef={effort}", "hnswlib", 4 * items.shape[1] + 8 * GRAPH["M"] + 16, search)
 
 
-def usearch_graph(items: Vectors, queries: Vectors) -> Iterator[Method]:
+def build_usearch(items: Vectors, queries: Vectors) -> Iterator[Method]:
     from usearch.index import Index
 
     index: Any = Index(
@@ -64,7 +64,7 @@ def usearch_graph(items: Vectors, queries: Vectors) -> Iterator[Method]:
         yield Method(f"usearch(M=32), expansion={effort}", "usearch", index.memory_usage / len(items), search)
 
 
-def implicit_topk(items: Vectors, queries: Vectors) -> Iterator[Method]:
+def build_implicit(items: Vectors, queries: Vectors) -> Iterator[Method]:
     from implicit.cpu.topk import topk
 
     def search(rows: Any, k: int, threads: int) -> Found:
@@ -73,6 +73,6 @@ def implicit_topk(items: Vectors, queries: Vectors) -> Iterator[Method]:
     yield Method("implicit's top-k", "implicit", 4 * items.shape[1], search, exact=True)
 
 
-GRAPHS = (hnsw, hnswlib_graph, usearch_graph)
-PEERS = (flat, gemm, implicit_topk, pq, ivf, *GRAPHS)
-NAMES = {hnsw: "IndexHNSWFlat", hnswlib_graph: "hnswlib", usearch_graph: "usearch"}
+GRAPHS = (build_hnsw, build_hnswlib, build_usearch)
+PEERS = (build_flat, build_gemm, build_implicit, build_pq, build_ivf, *GRAPHS)
+NAMES = {build_hnsw: "IndexHNSWFlat", build_hnswlib: "hnswlib", build_usearch: "usearch"}

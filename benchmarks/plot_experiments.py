@@ -5,17 +5,15 @@ python benchmarks/plot_experiments.py
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import matplotlib as mpl
-from common import IMAGES, RESULTS
+from common import DATASETS, IMAGES, read_results
 from numpy.typing import NDArray
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-DATASETS = ("ml-1m", "yelp-dfm", "amazon-dfm")
 RED, ORANGE, BLACK, BLUE, GREEN, PURPLE, GREY = (
     "#c0392b", "#e67e22", "black", "#2874a6", "#16a085", "#8e44ad", "#7f8c8d",
 )  # fmt: skip
@@ -32,14 +30,8 @@ BITS, CUTS = (32, 64, 128), (2, 4, 6, 8, 10)
 SCALES = (1, 10, 50, 100, 500, 1000)
 
 
-def results(name: str) -> dict[str, Any]:
-    """Return the results of an experiment; none where it was not run."""
-    path = RESULTS / f"{name}.json"
-    return dict(json.loads(path.read_text())["results"]) if path.exists() else {}
-
-
-def finish(figure: Any, name: str, title: str, bottom: float = 0.12, columns: int = 4) -> None:
-    """Add the title and one legend for all panels, below them, and write the figure."""
+def finish_figure(figure: Any, name: str, title: str, bottom: float = 0.12, columns: int = 4) -> None:
+    """Add the title and one legend below all panels, and write the figure."""
     shown: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -51,8 +43,8 @@ def finish(figure: Any, name: str, title: str, bottom: float = 0.12, columns: in
     plt.close(figure)
 
 
-def panel(axes: Any, title: str, x: str, y: str) -> None:
-    """Name a panel and its axes."""
+def label_panel(axes: Any, title: str, x: str, y: str) -> None:
+    """Label a panel and its axes."""
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
@@ -63,7 +55,7 @@ def plot_accuracy() -> None:
     """RQ1: NDCG against bits, and against the cut-off."""
     figure, grid = plt.subplots(2, 3, figsize=(13, 7.6))
     for column, dataset in enumerate(DATASETS):
-        rows = results(f"accuracy-{dataset}")
+        rows = read_results(f"accuracy-{dataset}")
         for name, (colour, style, label) in MODELS.items():
             own = {bits: rows[key] for bits in BITS if (key := name.replace("BITS", str(bits))) in rows}
             if not own:
@@ -75,22 +67,24 @@ def plot_accuracy() -> None:
             grid[1, column].plot(CUTS, own[128]["rated"], style, color=colour, label=label)
         grid[0, column].set_xticks(BITS)
         grid[1, column].set_xticks(CUTS)
-        panel(grid[0, column], dataset, "bits", "NDCG@10")
-        panel(grid[1, column], f"{dataset}, 128 bits", "K", "NDCG@K")
-    finish(figure, "accuracy", "Learned weights reach MF; the paper's weights are about as good as DCF (5 splits)")
+        label_panel(grid[0, column], dataset, "bits", "NDCG@10")
+        label_panel(grid[1, column], f"{dataset}, 128 bits", "K", "NDCG@K")
+    finish_figure(
+        figure, "accuracy", "Learned weights match MF; the paper's weights are about as good as DCF (5 splits)"
+    )
 
 
 def plot_components() -> None:
-    """RQ2: components and bits, with varied and with fixed bits in all."""
-    rows = results("components")
+    """RQ2: components and bits, with varied and with fixed total bits."""
+    rows = read_results("components")
     shades = (PURPLE, BLUE, RED)
     lines = {
-        "varied": [(f"{r} bits a component", [(G, r) for G in (1, 2, 4, 8, 16)]) for r in (4, 8, 16)],
-        "fixed": [(f"{t} bits in all", [(G, t // G) for G in (1, 2, 4, 8, 16, 32)]) for t in (32, 64, 128)],
+        "varied": [(f"{r} bits per component", [(G, r) for G in (1, 2, 4, 8, 16)]) for r in (4, 8, 16)],
+        "fixed": [(f"{t} bits in total", [(G, t // G) for G in (1, 2, 4, 8, 16, 32)]) for t in (32, 64, 128)],
     }
     titles = {
         "varied": "More components and more bits help; beyond 8 components the gain is small",
-        "fixed": "With fixed bits in all more components help learned weights, and hurt the paper's",
+        "fixed": "At fixed total bits, more components help learned weights and hurt the paper's",
     }
     for kind, curves in lines.items():
         figure, grid = plt.subplots(2, 3, figsize=(13, 7))
@@ -106,13 +100,13 @@ def plot_components() -> None:
                 axes.set_xscale("log", base=2)
                 axes.set_xticks([G for G, _ in curves[-1][1]], [str(G) for G, _ in curves[-1][1]])
                 splits = f", {own['splits']} splits" if own else ""
-                panel(axes, f"{dataset}, {part} weights{splits}", "components", "NDCG@10")
-        finish(figure, f"components-{kind}", titles[kind], bottom=0.06)
+                label_panel(axes, f"{dataset}, {part} weights{splits}", "components", "NDCG@10")
+        finish_figure(figure, f"components-{kind}", titles[kind], bottom=0.06)
 
 
 def plot_weights() -> None:
-    """RQ3: rounding and sparsity against accuracy, and what sparsity saves."""
-    rows, costs = results("weights"), results("costs")
+    """RQ3: rounding and sparsity against accuracy, and the time that sparsity saves."""
+    rows, costs = read_results("weights"), read_results("costs")
     figure, grid = plt.subplots(3, 3, figsize=(13, 10))
     for column, dataset in enumerate(DATASETS):
         kernel, learned = (rows.get(f"{dataset}, {part}", {}) for part in ("kernel", "learned"))
@@ -126,7 +120,7 @@ def plot_weights() -> None:
                 y = [own[f"{prefix}e = {scale}"]["mean"] for scale in SCALES]
                 top.plot(range(len(SCALES)), y, "o-", color=colour, label=label)
         top.set_xticks(range(len(SCALES)), [str(scale) for scale in SCALES])
-        panel(top, dataset, "e", "NDCG@10")
+        label_panel(top, dataset, "e", "NDCG@10")
         widths = sorted({float(key.split(",")[0][4:]) for key in kernel if key.startswith("h = ")})
         if widths:
             y, error = ([kernel[f"h = {h}"][key] for h in widths] for key in ("mean", "std"))
@@ -135,21 +129,21 @@ def plot_weights() -> None:
                 active = kernel[f"h = {h}, active of an item"]["mean"]
                 middle.annotate(f"{active:.1f}", (h, kernel[f"h = {h}"]["mean"]), (8, -9), textcoords="offset points",
                                 ha="left", fontsize=8)  # fmt: skip
-        panel(middle, f"{dataset}; numbers: active components of an item", "h", "NDCG@10")
+        label_panel(middle, f"{dataset}; numbers: active components per item", "h", "NDCG@10")
         middle.margins(x=0.12, y=0.15)
         own = costs.get(dataset, {})
         if own:
             seconds = [own[f"h = {h}, IWS"] for h in widths]
             bottom.plot(widths, seconds, "o-", color=GREY, label="seconds of kernel weights")
             bottom.set_ylim(0, 1.15 * max(seconds))
-        panel(bottom, dataset, "h", "s for the top-10 of all users")
-    title = "e = 100 loses nothing; sparse weights (small h) save work, and cost accuracy"
-    finish(figure, "weights", title, bottom=0.05, columns=6)
+        label_panel(bottom, dataset, "h", "s for the top-10 of all users")
+    title = "e = 100 loses nothing; sparse weights (small h) save time and cost accuracy"
+    finish_figure(figure, "weights", title, bottom=0.05, columns=6)
 
 
 def plot_costs() -> None:
     """RQ1 and RQ3: seconds for all users."""
-    rows = results("costs")
+    rows = read_results("costs")
     bars = {
         "MF, IndexFlatIP": ("MF\nIndexFlatIP", BLACK),
         "DCF, IndexBinaryFlat": ("DCF\nIndexBinaryFlat", GREEN),
@@ -166,14 +160,14 @@ def plot_costs() -> None:
         axes.bar_label(drawn, [f"{value:.3g}" for value in values], fontsize=9)
         axes.tick_params(axis="x", labelsize=8)
         axes.set_ylim(0, 1.12 * max(values))
-        panel(axes, f"{dataset}: {own['users']:,} users, {own['items']:,} items", "", "s, one thread")
-    title = "The first ten items of all users: CCCF is faster than both, with integer and with float weights"
-    finish(figure, "costs", title, bottom=0)
+        label_panel(axes, f"{dataset}: {own['users']:,} users, {own['items']:,} items", "", "s, one thread")
+    title = "Top 10 items of all users: CCCF is faster than both, with integer and with float weights"
+    finish_figure(figure, "costs", title, bottom=0)
 
 
 def plot_convergence() -> None:
-    """Draw the objective and NDCG@10, from the relaxed problem and from random signs."""
-    rows = results("convergence")
+    """Draw the objective and NDCG@10, from the relaxed solution and from random signs."""
+    rows = read_results("convergence")
     figure, grid = plt.subplots(2, 3, figsize=(13, 7))
     for column, dataset in enumerate(DATASETS):
         for part, colour in (("initialised", RED), ("random start", GREY)):
@@ -186,10 +180,10 @@ def plot_convergence() -> None:
             grid[1, column].errorbar(
                 list(after), [v["mean"] for v in after.values()], error, fmt="o-", color=colour, label=part
             )
-        panel(grid[0, column], dataset, "iteration", "objective of a rating")
-        panel(grid[1, column], dataset, "iteration", "NDCG@10")
-    title = "Kernel weights, 8 x 16 bits: the relaxed start is nearly there at once, and ends better"
-    finish(figure, "convergence", title, bottom=0.06)
+        label_panel(grid[0, column], dataset, "iteration", "objective per rating")
+        label_panel(grid[1, column], dataset, "iteration", "NDCG@10")
+    title = "Kernel weights, 8 x 16 bits: the relaxed start is nearly converged at once, and ends better"
+    finish_figure(figure, "convergence", title, bottom=0.06)
 
 
 def plot_map(points: dict[str, NDArray[Any]], genres: NDArray[Any], rows: dict[str, Any]) -> None:
@@ -207,11 +201,13 @@ def plot_map(points: dict[str, NDArray[Any]], genres: NDArray[Any], rows: dict[s
         axes.set_xticks([])
         axes.set_yticks([])
     chance = rows[names[0]]["by chance"]
-    finish(figure, "map", f"Movies of ml-1m, codes of 128 bits (by chance: {chance:.0%})", bottom=0.06, columns=5)
+    finish_figure(
+        figure, "map", f"Movies of ml-1m, codes of 128 bits (by chance: {chance:.0%})", bottom=0.06, columns=5
+    )
 
 
 def plot() -> None:
-    """Draw all but the map, whose points `bench_map.py` makes."""
+    """Draw all figures but the map, whose points `bench_map.py` computes."""
     plot_accuracy()
     plot_components()
     plot_weights()

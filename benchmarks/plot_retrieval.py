@@ -5,11 +5,10 @@ python benchmarks/plot_retrieval.py
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import matplotlib as mpl
-from common import IMAGES, RESULTS
+from common import IMAGES, read_results
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -42,7 +41,7 @@ STYLES = {  # family: colour, marker, name
 
 def plot() -> None:
     """Draw the figure."""
-    results = json.loads((RESULTS / "retrieval.json").read_text())["results"]
+    results = read_results("retrieval")
     figure, grid = plt.subplots(2, 3, figsize=(13, 8.2))
     shown: dict[str, Any] = {}
     for axes, (catalogue, measure, title) in zip(grid.flat, PANELS, strict=True):
@@ -56,15 +55,15 @@ def plot() -> None:
                 continue
             x, y, size = zip(*points, strict=True)
             axes.plot(x, y, color=colour, linewidth=1, alpha=0.6)
-            areas = [36 + 4 * value**0.5 for value in size]  # so that a byte and a kilobyte can both be seen
+            areas = [36 + 4 * value**0.5 for value in size]  # so that one byte and one kilobyte are both visible
             shown[label] = axes.scatter(x, y, areas, color=colour, marker=marker, edgecolors="white", zorder=3)
         axes.set_yscale("log")
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("NDCG@10 of held-out items" if measure == NDCG else "recall of the factors' first ten")
+        axes.set_xlabel("NDCG@10 of held-out items" if measure == NDCG else "recall of the factors' top 10")
         axes.grid(visible=True, which="both", linewidth=0.3, alpha=0.6)
     for axes in grid[:, 0]:
         axes.set_ylabel("queries per second, one thread, in batches")
-    figure.suptitle("Up and to the right is better; the size of a mark is the memory of an item", fontsize=11)
+    figure.suptitle("Up and to the right is better; larger marks use more memory per item", fontsize=11)
     figure.legend(shown.values(), shown.keys(), loc="lower center", ncol=5, fontsize=9, frameon=False)
     figure.tight_layout(rect=(0, 0.09, 1, 0.98))
     figure.savefig(IMAGES / "retrieval.png", dpi=110)

@@ -1,12 +1,12 @@
-"""What the experiments on accuracy share: trials over data sets and random splits, on all cores, kept as they end.
+"""Shared by the accuracy experiments: run trials over data sets and random splits on all cores.
 
-A trial is one call of ``work(task)`` in a process with one thread: results do not depend on the number of threads, so
-many trials at a time are the best use of cores. Its figures go to ``results/<name>.json`` as soon as they are there.
+A trial is one call of ``work(task)`` in a process with one thread. Results do not depend on the number of threads, so
+running many trials at a time uses the cores best. When all splits of a topic are done, its figures are written to
+``results/<name>.json``.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,19 +18,18 @@ from typing import Any
 
 import faiss
 import numpy as np
-from common import load, print_machine, save
+from common import DATASETS, load_ratings, make_parser, print_machine, save_results
 from numpy.typing import NDArray
 
 from cccf_index.datasets import Ratings, split_ratings
 from cccf_index.evaluation import rated_ndcg
 
-DATASETS = ("ml-1m", "yelp-dfm", "amazon-dfm")
 SPLITS = 5
 
 
 @dataclass(frozen=True)
 class Task:
-    """One split of one data set, and what of the experiment is to be done with it."""
+    """One split of one data set, and the part of the experiment to run on it."""
 
     data: str
     dataset: str
@@ -38,8 +37,8 @@ class Task:
     part: str
 
     def ratings(self) -> Ratings:
-        """Return the whole data set, which the process keeps for its next task."""
-        return _loaded(self.data, self.dataset)
+        """Return the whole data set; the process caches it for its next task."""
+        return _load_cached(self.data, self.dataset)
 
     def split_parts(self) -> tuple[Any, Any]:
         """Return the training part and the held-out part: 70 and 30 % of each user's ratings."""
@@ -47,12 +46,12 @@ class Task:
 
 
 @lru_cache(maxsize=1)
-def _loaded(data: str, dataset: str) -> Ratings:
-    return load(data, dataset)
+def _load_cached(data: str, dataset: str) -> Ratings:
+    return load_ratings(data, dataset)
 
 
-def code_ndcg(users: NDArray[Any], items: NDArray[Any], test: Any, k: Any = 10) -> Any:
-    """Return the NDCG of held-out items, ranked by inner products of the vectors of users and items."""
+def measure_ndcg(users: NDArray[Any], items: NDArray[Any], test: Any, k: Any = 10) -> Any:
+    """Return the NDCG of held-out items, ranked by inner products of user and item vectors."""
     owners = np.repeat(np.arange(test.shape[0]), np.diff(test.indptr))
     scores = [
         np.einsum("ij,ij->i", users[owners[part]], items[test.indices[part]])
@@ -61,17 +60,15 @@ def code_ndcg(users: NDArray[Any], items: NDArray[Any], test: Any, k: Any = 10) 
     return rated_ndcg(np.concatenate(scores), test, k)
 
 
-def run(
+def run_trials(
     name: str, doc: str | None, work: Callable[[Task], dict[str, Any]], parts: Sequence[str], config: dict[str, Any]
 ) -> None:
-    """Run the trials that the command line asks for, and write mean and standard deviation over splits."""
-    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
-    parser.add_argument("--data", required=True, help="folder with <dataset>.npz")
-    parser.add_argument("--datasets", nargs="+", default=list(DATASETS))
-    parser.add_argument("--parts", nargs="+", default=list(parts), choices=list(parts))
-    parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at a time")
-    parser.add_argument("--save", action="store_true", help=f"write benchmarks/results/{name}.json, or a part of it")
+    """Run the trials of the command line, and write mean and standard deviation over splits."""
+    parser = make_parser(doc, f"benchmarks/results/{name}.json; topics that are not measured stay", "<dataset>.npz")
+    parser.add_argument("--datasets", nargs="+", default=list(DATASETS), help=f"default: {' '.join(DATASETS)}")
+    parser.add_argument("--parts", nargs="+", default=list(parts), choices=list(parts), help="default: all")
+    parser.add_argument("--splits", type=int, default=SPLITS, help=f"random splits (default: {SPLITS})")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at a time (default: all cores)")
     arguments = parser.parse_args()
     print_machine()
     tasks = [
@@ -81,8 +78,8 @@ def run(
         for split in range(arguments.splits)
     ]
     for dataset in arguments.datasets:
-        load(arguments.data, dataset)  # what is missing is said before anything runs
-    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # in the processes of the pool
+        load_ratings(arguments.data, dataset)  # a missing file is reported before anything runs
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes of the pool
     done: dict[str, list[dict[str, Any]]] = {}
     begin = time.perf_counter()
     with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), faiss.omp_set_num_threads, (1,)) as pool:
@@ -93,11 +90,11 @@ def run(
             done.setdefault(topic, []).append(future.result())
             print(f"{time.perf_counter() - begin:7.0f} s  {topic}, split {task.split}", flush=True)
             if len(done[topic]) == arguments.splits:
-                figures = summary(done[topic])
+                figures = summarize_trials(done[topic])
                 for key, value in figures.items():
                     print(f"           {key:40}{value}", flush=True)
                 if arguments.save:
-                    save(
+                    save_results(
                         name,
                         f"python benchmarks/bench_{name}.py --data DIR --save",
                         {topic: figures},
@@ -106,8 +103,8 @@ def run(
                     )
 
 
-def summary(trials: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the mean and the standard deviation over splits of each figure, and how many splits there were."""
+def summarize_trials(trials: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return mean and standard deviation over splits of each figure, and the number of splits."""
     rows = list(trials)
     result: dict[str, Any] = {"splits": len(rows)}
     for key in rows[0]:

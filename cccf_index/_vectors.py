@@ -1,17 +1,20 @@
-"""Arithmetic on rows of vectors that several rooms share."""
+"""Small vector helpers shared by models and adapters."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
-def normalize_rows(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows of `x`, or one vector, scaled to length 1; a zero row stays zero.
+def normalize_rows(x: ArrayLike) -> NDArray[Any]:
+    """Return the vectors of the last axis divided by their length; a zero vector stays zero.
 
-    The result is float32 or float64, as `x` is.
+    float32 stays float32, everything else becomes float64.
     """
-    lengths = np.linalg.norm(x, axis=-1, keepdims=True)
-    return x / np.where(lengths > 0, lengths, lengths.dtype.type(1))
+    array = np.asarray(x)
+    if array.dtype != np.float32:
+        array = array.astype(np.float64)
+    lengths = np.linalg.norm(array, axis=-1, keepdims=True)
+    return np.asarray(array / np.where(lengths > 0, lengths, array.dtype.type(1)))

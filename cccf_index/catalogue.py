@@ -1,4 +1,4 @@
-"""An index with the names of its items and users, and what searches it for each user: one file to serve from."""
+"""An index together with the names of its items and users and the users' queries, in one file to serve from."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from cccf_index.datasets.ratings import Ratings, find_places, find_rows
 from cccf_index.index import IndexCCCF
 from cccf_index.storage import container
 
-PREFIX = "catalogue."  # before the names of its arrays
+PREFIX = "catalogue."  # of the arrays that are not the index's own
 Named = Iterator[tuple[str, NDArray[Any], int]]
 
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """An index, what its items and users are called, and the queries of the users.
+    """An index, the names of its items and users, and the query of each user.
 
-    `save` writes one file, which `cccf_index.read_index` reads as well: the names and queries are beside the index.
+    `save` writes one file. `cccf_index.read_index` reads it as well, and skips the names and queries.
 
     Parameters
     ----------
     index : IndexCCCF
-        Where there are `item_ids`, its ids are places in them: 0, 1, ...
+        If `item_ids` is given, the ids of the index are positions in it: 0, 1, ...
     item_ids : ndarray of int64 or str, shape (n_items,), optional
-        What your data calls the items; None where the ids of the index are the names.
+        Names of the items in your data; None if the ids of the index are the names.
     user_ids : ndarray of int64 or str, shape (n_users,)
+        Names of the users in your data.
     queries : CompositionalCodes or ndarray of float32, shape (n_users, d)
-        What searches the index for each user.
+        The query of each user.
     slope : float
     intercepts : ndarray of float32, shape (n_users,)
-        The rating that a score of the index stands for is ``intercepts[user] + slope * score``.
+        A score of the index predicts the rating ``intercepts[user] + slope * score``.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class Catalogue:
     def of_model(
         cls, model: Any, user_ids: NDArray[Any], item_ids: NDArray[Any], scale: int | str | None = "auto"
     ) -> Catalogue:
-        """Return the catalogue of a fitted model that has codes, with the names of its users and items."""
+        """Return the catalogue of a fitted model with codes, and the names of its users and items."""
         rows = np.arange(model.n_users_)
         zero, one = (float(value) for value in model.to_ratings(np.array([0.0, 1.0])))
         bias = getattr(model, "user_bias_", np.zeros(len(rows), dtype=np.float32))
@@ -81,20 +82,20 @@ class Catalogue:
         item_ids: NDArray[Any] | None,
         offset: float = 0.0,
     ) -> Catalogue:
-        """Return the catalogue of an index that takes vectors, and the vectors of its users.
+        """Return the catalogue of an index of embeddings, and the vectors of its users.
 
-        `offset` is the rating that a score of 0 stands for.
+        `offset` is the rating that a score of 0 predicts.
         """
         return cls(index, item_ids, user_ids, vectors, 1.0, np.full(len(vectors), offset, dtype=np.float32))
 
     def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
-        """Return the rows of users by their names; one that is not there is a ValueError."""
+        """Return the rows of users by their names; an unknown name raises a ValueError."""
         return find_rows(self.user_ids, ids, "users in this catalogue")
 
     def recommend(
         self, users: NDArray[np.int64], k: int, *, exclude: Any = None, params: Any = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return predicted ratings and ids of the index, (n, k) each, best first; -1 where there are no more items.
+        """Return predicted ratings and ids of the index, (n, k) each, best first, padded with -1.
 
         Parameters
         ----------
@@ -102,7 +103,7 @@ class Catalogue:
             Rows of users.
         k : int
         exclude : scipy.sparse matrix, shape (n, any), optional
-            See `seen`.
+            Items to leave out, a row for each user; see `seen`.
         params : SearchParametersCCCF, optional
         """
         scores, items = self.index.search(self.queries[users], k, exclude=exclude, params=params)
@@ -110,11 +111,11 @@ class Catalogue:
         return np.where(items >= 0, rated, scores), items
 
     def names(self, items: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the names of items by their ids, none of which may be -1."""
+        """Return the names of items by their ids; -1 is not allowed."""
         return items if self.item_ids is None else self.item_ids[items]
 
     def seen(self, ratings: Ratings, users: NDArray[np.int64]) -> sparse.csr_matrix:
-        """Return what these users rated, with the index's ids as columns; users and items not known here are left out.
+        """Return the items these users rated, with ids of the index as columns; unknown users and items are left out.
 
         Returns
         -------
@@ -135,7 +136,7 @@ class Catalogue:
         return sparse.csr_matrix((np.ones(known.sum(), np.float32), pairs), shape=(len(users), width))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all to one file, checksummed and atomically."""
+        """Write the catalogue to one file, with checksums and atomically."""
         meta, arrays = io.index_contents(self.index)
         coded = isinstance(self.queries, CompositionalCodes)
         names = {"user_ids": self.user_ids} | ({} if self.item_ids is None else {"item_ids": self.item_ids})
@@ -147,16 +148,16 @@ class Catalogue:
         else:
             own["vectors"] = self.queries
         for name, ids in names.items():
-            own |= {f"{name}.{part}": array for part, array in _packed(ids).items()}
+            own |= {f"{name}.{part}": array for part, array in _pack_names(ids).items()}
         extra: Named = ((PREFIX + name, np.ascontiguousarray(array), 0) for name, array in own.items())
         container.write_file(path, io.KIND, meta, chain(arrays, extra))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Catalogue:
-        """Read what `save` wrote, or an index that `write_index` wrote: its ids are the names, and it has no users."""
+        """Read a saved catalogue, or a file of `write_index`: then ids are the names and there are no users."""
         source = os.fspath(path)
         if os.path.isdir(source):
-            raise ValueError(f"{source} is a folder, not an index. Of a model make one by `cccf build {source}`.")
+            raise ValueError(f"{source} is a folder, not an index. Build one from a model with `cccf build {source}`.")
         meta, arrays = container.read_file(path, io.KIND, mmap)
         index = io.restore_index(meta, arrays, source, verify=True)
         if "catalogue" not in meta:
@@ -165,29 +166,31 @@ class Catalogue:
         try:
             about = meta["catalogue"]
             own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
-            ids = {name: _unpacked(own, name, kind) for name, kind in about["ids"].items()}
-            queries = own["vectors"] if not about["coded"] else _codes(own["bits"], own["weights"], index.n_bits, mmap)
+            ids = {name: _unpack_names(own, name, kind) for name, kind in about["ids"].items()}
+            queries = (
+                own["vectors"] if not about["coded"] else _make_codes(own["bits"], own["weights"], index.n_bits, mmap)
+            )
             users, items = ids["user_ids"], ids.get("item_ids")
             if not len(users) == len(queries) == len(own["intercepts"]):
-                raise ValueError("its users do not fit their queries")
+                raise ValueError("the numbers of users and queries do not fit")
             if items is not None and index.ntotal and not 0 <= index.ids[0] <= index.ids[-1] < len(items):
-                raise ValueError("its names do not fit its items")
+                raise ValueError("the names do not fit the items")
             return cls(index, items, users, queries, float.fromhex(about["slope"]), own["intercepts"])
         except container.BROKEN as error:
             raise container.damage_error(source, error) from error
 
 
-def _codes(bits: NDArray[Any], weights: NDArray[Any], n_bits: int, mmap: bool) -> CompositionalCodes:
-    """Return codes; mapped ones stay on the disk, as `save` wrote them, which their checksum proves."""
+def _make_codes(bits: NDArray[Any], weights: NDArray[Any], n_bits: int, mmap: bool) -> CompositionalCodes:
+    """Return codes; memory-mapped ones are not copied or checked again, as the checksum proves they are unchanged."""
     if mmap and len(bits):
-        CompositionalCodes(bits[:1], weights[:1], n_bits)  # types and shapes
+        CompositionalCodes(bits[:1], weights[:1], n_bits)  # checks types and shapes
         if len(bits) == len(weights):
             return CompositionalCodes._trusted(bits, weights, n_bits)
     return CompositionalCodes(bits, weights, n_bits)
 
 
-def _packed(ids: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return names as arrays of numbers: integers as they are, text as UTF-8 and where each begins."""
+def _pack_names(ids: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return names as arrays of numbers: integers as they are, text as UTF-8 bytes and offsets."""
     if ids.dtype.kind in "iu":
         return {"numbers": ids.astype(np.int64)}
     texts = [str(text).encode() for text in ids.tolist()]
@@ -195,7 +198,7 @@ def _packed(ids: NDArray[Any]) -> dict[str, NDArray[Any]]:
     return {"text": np.frombuffer(b"".join(texts), dtype=np.uint8), "ends": ends}
 
 
-def _unpacked(arrays: dict[str, NDArray[Any]], name: str, kind: str) -> NDArray[Any]:
+def _unpack_names(arrays: dict[str, NDArray[Any]], name: str, kind: str) -> NDArray[Any]:
     if kind in "iu":
         return arrays[f"{name}.numbers"]
     text, ends = arrays[f"{name}.text"].tobytes(), arrays[f"{name}.ends"].tolist()

@@ -1,4 +1,4 @@
-"""What is in an index: groups of items, how sparse their weights are, bytes, and what the bounds leave to be scored."""
+"""Report what an index holds: groups of items, sparsity, bytes, and how much of it the bounds prune."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from cccf_index.index import IndexCCCF
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.storage.state import Part
 
-QUERIES = 200  # that bounds are tried with
+SAMPLE_SIZE = 200  # queries to try the bounds with
 
 
-def inspected(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0) -> dict[str, Any]:
-    """Return what an index is made of.
+def inspect_index(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0) -> dict[str, Any]:
+    """Return a report on the contents of an index.
 
     Parameters
     ----------
     index : IndexCCCF
     queries : CompositionalCodes or ndarray of float32, shape (nq, d), optional
-        What searches it: of a sample of them ``"left by bounds"`` tells what share of the items lies in blocks that
-        may hold one of the first k, once those are known. A search scores a little more.
+        Typical queries. ``"share not pruned"`` tells for each query of a sample which share of the items lies in blocks
+        that the bounds cannot rule out once the best k are known. A search scores slightly more.
     k : int
     seed : int
-        Of the sample.
+        Seed of the sample.
 
     Examples
     --------
     >>> import numpy as np
     >>> from cccf_index import CompositionalCodes, IndexCCCF
-    >>> from cccf_index.inspection import inspected
+    >>> from cccf_index.inspection import inspect_index
     >>> rng = np.random.default_rng(0)
     >>> index = IndexCCCF(4, 16)
     >>> index.add(CompositionalCodes.from_signs(rng.random((1000, 4, 16)) < 0.5, np.ones((1000, 4))))
-    >>> report = inspected(index)
+    >>> report = inspect_index(index)
     >>> report["active"], len(report["groups"])
     (4.0, 1)
     """
@@ -72,7 +72,7 @@ def inspected(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0)
         "items by active components": histogram.tolist(),
         "mean weight where active": (sums / np.maximum(counts, 1)).tolist(),
         "share of items active": (counts / n).tolist(),
-        "bytes an item": {**{name: size / n for name, size in sizes.items()}, "in all": index.nbytes / n},
+        "bytes per item": {**{name: size / n for name, size in sizes.items()}, "total": index.nbytes / n},
         "segments": len(state.parts),
         "deleted": sum(part.n_dead for part in state.parts),
         "cells": sum(len(part.segment.tables.cell_groups) for part in state.parts),
@@ -81,15 +81,15 @@ def inspected(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0)
             {"components": list(members), "items": size}
             for members, size in sorted(groups.items(), key=lambda g: -g[1])
         ],
-        "left by bounds": _left(index, queries, k, seed),
+        "share not pruned": _measure_unpruned(index, queries, k, seed),
     }
 
 
-def _left(index: IndexCCCF, queries: Any, k: int, seed: int) -> list[float]:
-    """Return for each query of a sample the share of items in blocks whose bound reaches the k-th best score."""
+def _measure_unpruned(index: IndexCCCF, queries: Any, k: int, seed: int) -> list[float]:
+    """Return, for each query of a sample, the share of items in blocks whose bound reaches the k-th best score."""
     if queries is None or not len(queries) or not index.ntotal:
         return []
-    rows = np.random.default_rng(seed).choice(len(queries), min(QUERIES, len(queries)), replace=False)
+    rows = np.random.default_rng(seed).choice(len(queries), min(SAMPLE_SIZE, len(queries)), replace=False)
     some = queries[np.sort(rows)]
     kth = index.search(some, min(k, index.ntotal))[0][:, -1]
     if isinstance(some, CompositionalCodes):
@@ -102,12 +102,12 @@ def _left(index: IndexCCCF, queries: Any, k: int, seed: int) -> list[float]:
     state = index._snapshot()
     left = np.zeros(len(vectors))
     for part in state.parts:
-        left += _left_of(part, vectors, kth * state.divisor)
+        left += _count_unpruned(part, vectors, kth * state.divisor)
     return (left / index.ntotal).tolist()
 
 
-def _left_of(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return how many live rows of a part lie in blocks that the bounds do not rule out, for each query."""
+def _count_unpruned(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return, for each query, the number of live rows in blocks that the bounds do not rule out."""
     t = part.segment.tables
     n_components = len(t.peaks)
     cell = np.repeat(np.arange(len(t.cell_groups)), np.diff(t.block_starts))
@@ -119,3 +119,6 @@ def _left_of(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.float32])
     reach = np.abs(vectors).reshape(len(vectors), n_components, -1).sum(axis=2)
     bound = np.minimum(ball, (reach @ t.peaks)[:, cell]) + t.bias_peaks[cell]
     return np.asarray((bound >= kth[:, None] - 1e-4 * np.abs(kth[:, None])) @ rows, dtype=np.float64)
+
+
+inspected = inspect_index  # the former name

@@ -1,4 +1,4 @@
-"""Figures of the command line; matplotlib is imported when one is drawn."""
+"""Plots of the command line; matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 
@@ -10,34 +10,32 @@ import numpy as np
 
 OURS, PEER, OTHER = "#c0392b", "#34495e", "#16a085"
 COLOURS = ("#34495e", "#16a085", "#27ae60", "#82e0aa", "#2874a6", "#5dade2", "#8e44ad", "#7f8c8d")
-
-
 FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: str) -> None:
-    """Refuse a file that no figure can be drawn to, before any work is done."""
+    """Raise an error for a file that cannot be drawn, before any work is done."""
     if not path.lower().endswith(FORMATS):
-        raise ValueError(f"A plot must be one of {', '.join(FORMATS)}, got {path}.")
-    _figure(1, 1)
+        raise ValueError(f"A plot file must end in {', '.join(FORMATS)}, got {path}.")
+    _make_figure(1, 1)
 
 
 def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw accuracy, speed and memory of the models side by side, ours last.
+    """Draw accuracy, speed and memory of the models side by side; our model is the last row.
 
     Parameters
     ----------
     rows : sequence of mapping
-        With ``"name"``, ``"NDCG@10"``, ``"queries a second"`` and ``"bytes an item"``.
+        Each with ``"name"``, ``"NDCG@10"``, ``"queries per second"`` and ``"bytes per item"``.
     path : str or path-like
-        The file; its end tells the format.
+        The file to write; its suffix sets the format.
     """
     panels = (
-        ("NDCG@10", "NDCG@10, more is better", "{:.3f}"),
-        ("queries a second", "queries a second on one thread, more is better", "{:,.0f}"),
-        ("bytes an item", "bytes an item, less is better", "{:.0f}"),
+        ("NDCG@10", "NDCG@10 (higher is better)", "{:.3f}"),
+        ("queries per second", "queries per second, one thread (higher is better)", "{:,.0f}"),
+        ("bytes per item", "bytes per item (lower is better)", "{:.0f}"),
     )
-    figure = _figure(13, 1.2 + 0.55 * len(rows))
+    figure = _make_figure(13, 1.2 + 0.55 * len(rows))
     names, colours = [row["name"] for row in rows], [PEER, OTHER, "#7f8c8d"][: len(rows) - 1] + [OURS]
     for place, (key, title, form) in enumerate(panels):
         axes = figure.add_subplot(1, 3, place + 1)
@@ -51,12 +49,12 @@ def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -
         axes.spines[["top", "right", "bottom"]].set_visible(False)
         if place:
             axes.set_yticklabels([])
-    _save(figure, path)
+    _save_figure(figure, path)
 
 
-def plot_race(results: Mapping[str, Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw queries a second against recall, a curve for each family of methods of `cccf_index.comparison`."""
-    figure = _figure(8, 5.5)
+def plot_comparison(results: Mapping[str, Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draw queries per second against recall, a curve for each family of methods of `cccf_index.comparison`."""
+    figure = _make_figure(8, 5.5)
     axes = figure.add_subplot()
     families: dict[str, list[tuple[float, float]]] = {}
     for row in results.values():
@@ -68,51 +66,54 @@ def plot_race(results: Mapping[str, Mapping[str, Any]], path: str | os.PathLike[
         x, y = zip(*sorted(points), strict=True)
         axes.plot(x, y, "o-" if mine else "s-", color=next(ours if mine else peers), label=family, alpha=0.85)
     axes.set_yscale("log")
-    axes.set_xlabel("recall of the exact first items")
-    axes.set_ylabel("queries a second, one thread, in batches")
+    axes.set_xlabel("recall of the exact top k")
+    axes.set_ylabel("queries per second, one thread, in batches")
     axes.set_title("Up and to the right is better", fontsize=10)
     axes.grid(visible=True, which="both", linewidth=0.3, alpha=0.6)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    _save(figure, path)
+    _save_figure(figure, path)
 
 
-def plot_inspection(seen: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Draw what `cccf_index.inspection.inspected` found."""
-    figure = _figure(13, 3.6)
+def plot_inspection(report: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Draw a report of `cccf_index.inspection.inspect_index`."""
+    figure = _make_figure(13, 3.6)
     axes = figure.add_subplot(1, 3, 1)
-    counts = np.asarray(seen["items by active components"])
+    counts = np.asarray(report["items by active components"])
     axes.bar(np.arange(len(counts)), counts, color=PEER)
-    axes.set_xlabel("active components of an item")
+    axes.set_xlabel("active components per item")
     axes.set_ylabel("items")
-    axes.set_title(f"{seen['items']:,} items, sparsity {seen['sparsity']:.2f}", fontsize=10)
+    axes.set_title(f"{report['items']:,} items, sparsity {report['sparsity']:.2f}", fontsize=10)
     axes = figure.add_subplot(1, 3, 2)
-    axes.bar(np.arange(seen["components"]), seen["mean weight where active"], color=OURS)
+    axes.bar(np.arange(report["components"]), report["mean weight where active"], color=OURS)
     axes.set_xlabel("component")
     axes.set_ylabel("mean weight where active")
-    axes.set_title("how much each component tells", fontsize=10)
+    axes.set_title("weight of each component", fontsize=10)
     axes = figure.add_subplot(1, 3, 3)
-    if seen["left by bounds"]:
-        left = np.sort(100 * np.asarray(seen["left by bounds"]))
+    if report["share not pruned"]:
+        left = np.sort(100 * np.asarray(report["share not pruned"]))
         axes.plot(left, np.linspace(0, 100, len(left)), color=OTHER, linewidth=2)
         axes.set_xlim(0, None)
-        axes.set_xlabel("items that the bounds leave, %")
-        axes.set_ylabel("users, %")
-        axes.set_title(f"a search scores {left.mean():.1f} % of the items on average", fontsize=10)
+        axes.set_xlabel("items not pruned, %")
+        axes.set_ylabel("queries, %")
+        axes.set_title(f"bounds leave {left.mean():.1f} % of the items on average", fontsize=10)
     else:
-        parts = {name: size for name, size in seen["bytes an item"].items() if name != "in all"}
+        parts = {name: size for name, size in report["bytes per item"].items() if name != "total"}
         axes.bar(list(parts), list(parts.values()), color=OTHER)
-        axes.set_ylabel("bytes an item")
-        axes.set_title(f"{seen['bytes an item']['in all']:.1f} bytes an item", fontsize=10)
-    _save(figure, path)
+        axes.set_ylabel("bytes per item")
+        axes.set_title(f"{report['bytes per item']['total']:.1f} bytes per item", fontsize=10)
+    _save_figure(figure, path)
 
 
-def _figure(width: float, height: float) -> Any:
+def _make_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError('Figures need matplotlib: `pip install "cccf-index[plots]"`.') from None
+        raise ImportError('Plots need matplotlib: `pip install "cccf-index[plots]"`.') from None
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: str | os.PathLike[str]) -> None:
+def _save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
     figure.savefig(path, dpi=110)
+
+
+plot_race = plot_comparison  # the former name

@@ -64,9 +64,9 @@ def zero_sign(cell):
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (lambda v: v.pop("totalv"), "no totalv"),
+        (lambda v: v.pop("totalv"), "totalv is missing"),
         (change("total_modelB", lambda cell: np.ones((5, 6))), "cell of sign matrices"),
-        (change("total_modelB", other_shape), "one shape"),
+        (change("total_modelB", other_shape), "same shape"),
         (change("total_modelD", zero_sign), r"-1 or \+1"),
         (change("totalu", lambda w: w.T), "totalu"),
         (change("totalu", lambda w: -w), "totalu"),

@@ -19,6 +19,7 @@ MODULES = sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for p
 
 ADAPTERS = {
     "_vectors": (),
+    "options": (),
     "implicit": ("implicit",),
     "rectools": ("rectools",),
     "cornac": ("cornac",),
@@ -36,7 +37,7 @@ def test_an_adapter_imports_its_own_framework_only(name):
     packages = {module.split(".")[0] for module in found} - sys.stdlib_module_names - {"__future__"}
     assert packages <= {"cccf_index", "numpy", "scipy", *ADAPTERS[name]}
     own = {module for module in found if module.startswith("cccf_index.adapters")}
-    assert own <= {"cccf_index.adapters._vectors"}
+    assert own <= {"cccf_index.adapters._vectors", "cccf_index.adapters.options"}
 
 
 @pytest.mark.parametrize("name", ["implicit", "rectools", "cornac", "lenskit"])

@@ -3,12 +3,13 @@
 import numpy as np
 
 import cccf_index as ci
+from cccf_index._vectors import normalize_rows
 
 from ..base.module import BaseANN
 
 
 class CCCF(BaseANN):
-    """Compositional codes find items, their vectors rank the best of them."""
+    """Compositional codes find candidates, the original vectors re-rank them."""
 
     def __init__(self, metric, n_components, n_bits):
         if metric not in ("angular", "dot"):
@@ -21,8 +22,8 @@ class CCCF(BaseANN):
         self.name = str(self)
 
     def fit(self, X):
-        """Learn codes, taking queries to be like items, and compile what will search."""
-        items = self._vectors(X)
+        """Learn codes with the items as sample queries, and run each kind of search once to compile it."""
+        items = self._to_vectors(X)
         self._index = ci.IndexCCCF.from_embeddings(items, items, *self._shape, verbose=False)
         self._refined = ci.IndexRefineCCCF(self._index, items)
         for coded in (True, False):
@@ -30,7 +31,7 @@ class CCCF(BaseANN):
             self.query(items[0], 10)
 
     def set_query_arguments(self, k_factor, coded):
-        """Find `k_factor` items for each that is wanted, by codes of the queries or by the queries themselves."""
+        """Set the number of candidates per result, and whether queries are coded or real-valued."""
         self._k_factor = self._refined.k_factor = k_factor
         self._params = ci.SearchParametersCCCF(num_threads=1, coded=coded)
         self.name = str(self)
@@ -49,7 +50,7 @@ class CCCF(BaseANN):
         return self._results
 
     def get_memory_usage(self):
-        """Return the kilobytes of codes and vectors."""
+        """Return the size of codes and vectors in kilobytes."""
         return 0.0 if self._refined is None else self._refined.nbytes / 1024
 
     def __str__(self):
@@ -57,13 +58,10 @@ class CCCF(BaseANN):
         return f"CCCF({self._shape[0]}x{self._shape[1]}, k_factor={self._k_factor}, queries={queries})"
 
     def _search(self, x, n, params):
-        found = self._refined.search(self._vectors(x), n, params=params)[1]
+        found = self._refined.search(self._to_vectors(x), n, params=params)[1]
         return [row[row >= 0] for row in found]
 
-    def _vectors(self, x):
-        """Return vectors whose inner products order items as the metric does."""
+    def _to_vectors(self, x):
+        """Return vectors whose inner products order items like the metric."""
         vectors = np.ascontiguousarray(x, dtype=np.float32)
-        if self._metric == "dot":
-            return vectors
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.where(lengths > 0, lengths, 1)
+        return vectors if self._metric == "dot" else normalize_rows(vectors)

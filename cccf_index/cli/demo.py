@@ -1,4 +1,4 @@
-"""``cccf demo``: the whole way from ratings to recommendations, beside what one would take instead."""
+"""``cccf demo``: from ratings to recommendations, compared with the usual alternatives."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import faiss
 import numpy as np
 
 from cccf_index.catalogue import Catalogue
-from cccf_index.cli._console import Console, table
-from cccf_index.cli._files import ModelFolder, add_ratings_arguments, default_threshold, ratings_of
-from cccf_index.cli._outputs import check_folder, new_folder
-from cccf_index.cli.recommend import CSV, columns_of
-from cccf_index.comparison import Method, binary, of_cccf, of_faiss, patient_seconds, unseen
+from cccf_index.cli._console import Console, format_table
+from cccf_index.cli._files import ModelFolder, add_ratings_arguments, choose_threshold, read_ratings_file
+from cccf_index.cli._outputs import check_folder, replace_folder
+from cccf_index.cli.recommend import CSV, make_columns
+from cccf_index.comparison import Method, build_binary, drop_seen, time_within_budget, wrap_cccf, wrap_faiss
 from cccf_index.datasets import Ratings, k_core, split_ratings, synthetic_ratings
 from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg
 from cccf_index.models import CCCF, DCF, MF
 from cccf_index.plots import plot_demo
 
-NAME, HELP = "demo", "the whole way from ratings to recommendations, against dot products"
+NAME, HELP = "demo", "go from ratings to recommendations, and compare with dot products"
 EXAMPLES = """  cccf demo
   cccf demo --ratings ratings.csv -o mine
 """
@@ -37,94 +37,96 @@ SYNTHETIC: dict[str, Any] = {
     "affinity": 0.8,
 }
 COMPONENTS, BITS, FACTORS, K = 8, 16, 128, 10
-UNOBSERVED = 0.1  # weight of pairs without a rating, as the best of all items are asked for
+UNOBSERVED = 0.1  # weight of pairs without a rating; above 0, as the whole catalogue is ranked
 RESULT, FOLDER = "demo.json", "cccf-demo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what only this command takes."""
-    parser.add_argument("--ratings", metavar="FILE", help="your own ratings (default: made up)")
-    parser.add_argument("--k-core", type=int, metavar="K", help="keep users and items with at least K ratings")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help=f"where all goes (default: {FOLDER}, or {FOLDER}-2)")
-    parser.add_argument("--force", action="store_true", help="replace an older demo")
+    """Add the arguments of this command."""
+    parser.add_argument("--ratings", metavar="FILE", help="your own ratings (default: synthetic ratings)")
+    parser.add_argument("--k-core", type=int, metavar="K", help="keep only users and items with at least K ratings")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help=f"folder to write to (default: {FOLDER}, {FOLDER}-2, ...)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the folder of an older demo")
     add_ratings_arguments(parser)
 
 
 @dataclass
 class Entry:
-    """A model in the race: how long it took to train, and how it is searched."""
+    """A model of the comparison: its training time, and how it is searched."""
 
     model: Any
-    seconds: float | None  # None where it was not trained for itself
+    seconds: float | None  # None if it was trained as a part of another model
     method: Method
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Train, build, save, search, compare."""
+    """Train, build, save, search and compare."""
     begin = time.perf_counter()
-    output = arguments.output or _free_name()
+    output = arguments.output or _find_free_name()
     check_folder(output, arguments.force, RESULT)
     if arguments.ratings is None:
         ratings = synthetic_ratings(seed=arguments.seed, **SYNTHETIC)
     else:
-        ratings = ratings_of(arguments.ratings, arguments)
+        ratings = read_ratings_file(arguments.ratings, arguments)
     if arguments.k_core is not None:
         ratings = k_core(ratings, arguments.k_core)
     implicit = bool(ratings.user_items.data.min() == ratings.user_items.data.max())
     train, test = split_ratings(ratings.user_items, seed=arguments.seed)
     if not test.nnz:
-        raise ValueError("The ratings are too few: no user has enough of them to hold some out.")
-    console.note(f"{ratings}, {train.nnz:,} to learn from and {test.nnz:,} held out")
-    with _timed(console, "kernels compiled, or read from the cache") as compiled:
-        _compile(implicit)
-    entries = _trained(train, implicit, arguments.seed, console)
+        raise ValueError("There are too few ratings: no user has enough of them to hold some out.")
+    console.note(f"{ratings}: {train.nnz:,} for training, {test.nnz:,} held out")
+    with _time_step(console, "compiled kernels, or read them from the cache") as compiled:
+        _compile_kernels(implicit)
+    entries = _train_models(train, implicit, arguments.seed, console)
     ours = entries[-1]
-    with new_folder(output) as folder:
-        with _timed(console, "index built and saved"):
+    with replace_folder(output) as folder:
+        with _time_step(console, "built and saved the index"):
             catalogue = Catalogue.of_model(ours.model, ratings.user_ids, ratings.item_ids)
             catalogue.save(os.path.join(folder, "items.cccf"))
             parts = (replace(ratings, user_items=part) for part in (train, test))
             os.mkdir(os.path.join(folder, "model"))
             ModelFolder(ours.model, ratings.user_ids, ratings.item_ids).write(os.path.join(folder, "model"), *parts)
-        with _timed(console, f"first {K} items of all users, without those that they have rated, written"):
+        with _time_step(console, f"wrote the top {K} unrated items of all users"):
             _write_recommendations(catalogue, ratings, os.path.join(folder, "recs.csv"))
-        with _timed(console, "accuracy and speed measured"):
-            rows = [_figures(entry, train, test, implicit) for entry in entries]
+        with _time_step(console, "measured accuracy and speed"):
+            rows = [_measure_entry(entry, train, test, implicit) for entry in entries]
         result = {
             "users": train.shape[0],
             "items": train.shape[1],
             "ratings": int(ratings.user_items.nnz),
             "rows": rows,
             "faster than IndexFlatIP": rows[0]["seconds"] / rows[-1]["seconds"],
-            "NDCG against MF": _ratio(rows, "NDCG@10") - 1,
-            "catalogue NDCG against MF": _ratio(rows, "catalogue NDCG@10") - 1,
-            "seconds of compiling": compiled[0],
-            "seconds in all": time.perf_counter() - begin,
+            "NDCG against MF": _compare_to_mf(rows, "NDCG@10") - 1,
+            "catalogue NDCG against MF": _compare_to_mf(rows, "catalogue NDCG@10") - 1,
+            "compile seconds": compiled[0],
+            "total seconds": time.perf_counter() - begin,
             "output": output,
         }
         with open(os.path.join(folder, RESULT), "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2, allow_nan=False)
-        drawn = _draw(rows, os.path.join(folder, "demo.png"), console)
-    console.result(_text(result, output, drawn, ratings), result)
+        drawn = _draw_plot(rows, os.path.join(folder, "demo.png"), console)
+    console.print_result(_format_result(result, output, drawn, ratings), result)
 
 
-def _free_name() -> str:
-    """Return the first name that is free: a demo never replaces anything by itself."""
+def _find_free_name() -> str:
+    """Return the first free name: without --force a demo replaces nothing."""
     names = (FOLDER if number == 1 else f"{FOLDER}-{number}" for number in range(1, 10**6))
     return next(name for name in names if not os.path.lexists(name))
 
 
 @contextmanager
-def _timed(console: Console, what: str) -> Iterator[list[float]]:
-    """Say what was done, and how long it took, which is yielded, too."""
+def _time_step(console: Console, label: str) -> Iterator[list[float]]:
+    """Note what was done and how long it took; the seconds are also yielded, in a list."""
     begin, seconds = time.perf_counter(), [0.0]
     yield seconds
     seconds[0] = time.perf_counter() - begin
-    console.note(f"{seconds[0]:6.1f} s  {what}")
+    console.note(f"{seconds[0]:6.1f} s  {label}")
 
 
-def _compile(implicit: bool) -> None:
-    """Run once, on a little data, all that the demo will run."""
+def _compile_kernels(implicit: bool) -> None:
+    """Run everything once on a small data set, so that compilation is timed separately."""
     few = synthetic_ratings(200, 300, n_groups=4, ratings_per_user=20).user_items
     rough = {"n_factors": 4, "verbose": False}
     models: list[Any] = [CCCF(COMPONENTS, BITS, regularization=0.1, unobserved=UNOBSERVED, **rough)]  # type: ignore[arg-type]
@@ -136,30 +138,30 @@ def _compile(implicit: bool) -> None:
     models[0].to_index().search(codes, K, exclude=few)
 
 
-def _trained(train: Any, implicit: bool, seed: int, console: Console) -> list[Entry]:
-    """Return MF, DCF and CCCF; CCCF is trained first, as it chooses how strongly both it and MF are regularized."""
+def _train_models(train: Any, implicit: bool, seed: int, console: Console) -> list[Entry]:
+    """Return MF, DCF and CCCF. CCCF is trained first, because it chooses the regularization that MF uses too."""
     options: dict[str, Any] = {"seed": seed, "verbose": not console.quiet}
     kind = {"feedback": "implicit"} if implicit else {"unobserved": UNOBSERVED}
-    with _timed(console, f"CCCF of {COMPONENTS} x {BITS} bits trained") as seconds:
+    with _time_step(console, f"trained CCCF with {COMPONENTS} x {BITS} bits") as seconds:
         model = CCCF(COMPONENTS, BITS, **kind, **options).fit(train)
     name = f"CCCF {COMPONENTS}x{BITS}, IndexCCCF"
-    ours = Entry(model, seconds[0], of_cccf(name, model.to_index(), model.user_codes_))
+    ours = Entry(model, seconds[0], wrap_cccf(name, model.to_index(), model.user_codes_))
     entries = []
     if implicit:
-        mf, took = model.latents_, None  # what CCCF learned from
+        mf, took = model.latents_, None  # the factors that CCCF learned from
     else:
-        with _timed(console, f"MF of {FACTORS} factors trained") as seconds:
+        with _time_step(console, f"trained MF with {FACTORS} factors") as seconds:
             mf = MF(FACTORS, model.latents_.regularization, unobserved=UNOBSERVED, **options).fit(train)
         took = seconds[0]
     factors = np.ascontiguousarray(mf.user_factors_, dtype=np.float32)
     d = factors.shape[1]
-    flat = of_faiss(f"MF, IndexFlatIP({d})", "MF", 4 * d, mf.to_index(), factors)
+    flat = wrap_faiss(f"MF, IndexFlatIP({d})", "MF", 4 * d, mf.to_index(), factors)
     entries.append(Entry(mf, took, flat))
     if not implicit:
-        with _timed(console, f"DCF of {FACTORS} bits trained") as seconds:
-            few = min(len(np.unique(part)) for part in train.nonzero()) <= FACTORS  # too few to balance so many bits
+        with _time_step(console, f"trained DCF with {FACTORS} bits") as seconds:
+            few = min(len(np.unique(part)) for part in train.nonzero()) <= FACTORS  # too few to balance that many bits
             dcf = DCF(FACTORS).set_params(**options, **({"alpha": 0, "beta": 0} if few else {})).fit(train)
-        hashed = binary(dcf.item_codes_, dcf.user_codes_, f"DCF, IndexBinaryFlat({FACTORS})")
+        hashed = build_binary(dcf.item_codes_, dcf.user_codes_, f"DCF, IndexBinaryFlat({FACTORS})")
         entries.append(Entry(dcf, seconds[0], hashed))
     return [*entries, ours]
 
@@ -168,30 +170,30 @@ def _write_recommendations(catalogue: Catalogue, ratings: Ratings, path: str) ->
     users = np.arange(len(catalogue.user_ids))
     found = catalogue.recommend(users, K, exclude=catalogue.seen(ratings, users))
     writer = CSV()
-    writer.write(f"{path}.rows", columns_of(catalogue, users, *found))
+    writer.write(f"{path}.rows", make_columns(catalogue, users, *found))
     writer.join([f"{path}.rows"], path)
     os.unlink(f"{path}.rows")
 
 
-def _figures(entry: Entry, train: Any, test: Any, implicit: bool) -> dict[str, Any]:
-    """Return accuracy and speed; the first items of all users are timed on one thread."""
+def _measure_entry(entry: Entry, train: Any, test: Any, implicit: bool) -> dict[str, Any]:
+    """Return accuracy and speed; the top items of all users are timed on one thread."""
     threads = faiss.omp_get_max_threads()
     depth = min(train.shape[1], K + int(np.diff(train.indptr).max()))
-    ranking = unseen(entry.method.search(slice(None), depth, threads), train, K)
-    catalogue = catalogue_ndcg(ranking, test, K, threshold=default_threshold(test.data))
+    ranking = drop_seen(entry.method.search(slice(None), depth, threads), train, K)
+    catalogue = catalogue_ndcg(ranking, test, K, threshold=choose_threshold(test.data))
     figures: dict[str, Any] = {"name": entry.method.name, "training seconds": entry.seconds}
     if not implicit and 0 <= test.data.min() <= test.data.max() <= MAX_RATING:
         figures["rated NDCG@10"] = rated_ndcg(entry.model, test, K)
     figures["catalogue NDCG@10"] = catalogue
     figures["NDCG@10"] = figures.get("rated NDCG@10", catalogue)
-    figures["seconds"] = patient_seconds(lambda: entry.method.search(slice(None), K, 1))
+    figures["seconds"] = time_within_budget(lambda: entry.method.search(slice(None), K, 1))
     faiss.omp_set_num_threads(threads)
-    figures["queries a second"] = train.shape[0] / figures["seconds"]
-    figures["bytes an item"] = entry.method.bytes
+    figures["queries per second"] = train.shape[0] / figures["seconds"]
+    figures["bytes per item"] = entry.method.bytes
     return figures
 
 
-def _draw(rows: list[dict[str, Any]], path: str, console: Console) -> bool:
+def _draw_plot(rows: list[dict[str, Any]], path: str, console: Console) -> bool:
     try:
         plot_demo(rows, path)
     except ImportError as error:
@@ -200,13 +202,13 @@ def _draw(rows: list[dict[str, Any]], path: str, console: Console) -> bool:
     return True
 
 
-def _ratio(rows: list[dict[str, Any]], key: str) -> float:
-    """Return a figure of CCCF in units of that of MF."""
+def _compare_to_mf(rows: list[dict[str, Any]], key: str) -> float:
+    """Return a figure of CCCF divided by that of MF."""
     return float(rows[-1][key] / max(rows[0][key], 1e-9))
 
 
-def _text(result: dict[str, Any], output: str, drawn: bool, ratings: Ratings) -> str:
-    """Return the table, and what to do next."""
+def _format_result(result: dict[str, Any], output: str, drawn: bool, ratings: Ratings) -> str:
+    """Return the table and the next command to try."""
     rows = result["rows"]
     head = ("", "NDCG@10: rated", "all items", "training, s", f"top-{K} of all users, s", "queries/s", "bytes/item")
     lines = [
@@ -216,21 +218,22 @@ def _text(result: dict[str, Any], output: str, drawn: bool, ratings: Ratings) ->
             f"{row['catalogue NDCG@10']:.4f}",
             "" if row["training seconds"] is None else f"{row['training seconds']:.1f}",
             f"{row['seconds']:.3f}",
-            f"{row['queries a second']:,.0f}",
-            f"{row['bytes an item']:.0f}",
+            f"{row['queries per second']:,.0f}",
+            f"{row['bytes per item']:.0f}",
         )
         for row in rows
     ]
-    smaller = rows[0]["bytes an item"] / rows[-1]["bytes an item"]
+    smaller = rows[0]["bytes per item"] / rows[-1]["bytes per item"]
     kinds = [("rated NDCG@10", "rated")] if "rated NDCG@10" in rows[0] else []
     kinds.append(("catalogue NDCG@10", "all items"))
-    changes = ", ".join(f"{100 * (_ratio(rows, key) - 1):+.1f} % ({name})" for key, name in kinds)
+    changes = ", ".join(f"{100 * (_compare_to_mf(rows, key) - 1):+.1f} % ({name})" for key, name in kinds)
     users = ",".join(str(name) for name in ratings.user_ids[:2].tolist())
     return f"""
-{table([head, *lines])}
+{format_table([head, *lines])}
 
-CCCF is {result["faster than IndexFlatIP"]:.1f} times faster than MF's dot products, on one thread each, in 1/{smaller:.0f} of the memory. Its NDCG@10: {changes}.
-{result["seconds in all"]:.0f} s in all, {result["seconds of compiling"]:.0f} of them for kernels that are compiled once and then cached.
+CCCF is {result["faster than IndexFlatIP"]:.1f} times faster than MF's dot products, on one thread each, in 1/{smaller:.0f} of the memory.
+NDCG@10 of CCCF against MF: {changes}.
+Total time {result["total seconds"]:.0f} s, of which {result["compile seconds"]:.0f} s compiled kernels (once; they are cached).
 
 {output}: items.cccf, model, recs.csv, demo.json{", demo.png" if drawn else ""}
 Next: cccf search {os.path.join(output, "items.cccf")} --users {users} -k 5"""  # noqa: E501

@@ -1,14 +1,14 @@
-"""``cccf search``: the best items of some users, by the names that your data has."""
+"""``cccf search``: print the best items for some users, by the names in your data."""
 
 from __future__ import annotations
 
 import argparse
 
 from cccf_index.catalogue import Catalogue
-from cccf_index.cli._console import Console, table
-from cccf_index.cli._serving import add_serving_arguments, params_of, seen_of, users_of
+from cccf_index.cli._console import Console, format_table
+from cccf_index.cli._serving import add_serving_arguments, make_params, parse_users, read_seen
 
-NAME, HELP = "search", "find the best items of some users"
+NAME, HELP = "search", "print the best items for some users"
 EXAMPLES = """  cccf search items.cccf --users 12,15 -k 10
   cccf search items.cccf --users ann,bob --exclude-seen ratings.csv --json
   cccf search items.cccf --users @users.txt
@@ -16,20 +16,23 @@ EXAMPLES = """  cccf search items.cccf --users 12,15 -k 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what only this command takes."""
+    """Add the arguments of this command."""
     parser.add_argument(
-        "--users", required=True, metavar="A,B,...", help="names of users, or @FILE with one a line (--users=-1 for -1)"
+        "--users",
+        required=True,
+        metavar="A,B,...",
+        help="user names, or @FILE with one name per line (write --users=-1 for a negative id)",
     )
     add_serving_arguments(parser)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Search, and print a line for each item."""
+    """Search and print a line for each item."""
     catalogue = Catalogue.load(arguments.index, mmap=True)
-    users = users_of(arguments.users, catalogue, arguments.index)
-    seen = seen_of(arguments, catalogue, console)
+    users = parse_users(arguments.users, catalogue, arguments.index)
+    seen = read_seen(arguments, catalogue, console)
     exclude = None if seen is None else seen[users]
-    scores, items = catalogue.recommend(users, arguments.k, exclude=exclude, params=params_of(arguments))
+    scores, items = catalogue.recommend(users, arguments.k, exclude=exclude, params=make_params(arguments))
     rows, result = [("user", "rank", "item", "score")], []
     for row, user in enumerate(catalogue.user_ids[users].tolist()):
         found = items[row] >= 0
@@ -39,4 +42,4 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             (str(user), str(rank), str(name), f"{value:.4f}")
             for rank, (name, value) in enumerate(zip(names, values, strict=True), start=1)
         ]
-    console.result(table(rows), result)
+    console.print_result(format_table(rows), result)

@@ -1,4 +1,4 @@
-"""``cccf train``: ratings in, a folder with a model out."""
+"""``cccf train``: learn a model from a file of ratings and write it to a folder."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.cli._console import Console
-from cccf_index.cli._files import MODEL, ModelFolder, add_ratings_arguments, flag, ratings_of
-from cccf_index.cli._outputs import check_folder, new_folder
+from cccf_index.cli._files import MODEL, ModelFolder, add_ratings_arguments, format_flag, read_ratings_file
+from cccf_index.cli._outputs import check_folder, replace_folder
 from cccf_index.datasets import Ratings, k_core, read_ratings, split_ratings
 from cccf_index.datasets.ratings import find_places
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 
-NAME, HELP = "train", "learn codes, or factors, from ratings"
+NAME, HELP = "train", "learn codes or factors from ratings"
 EXAMPLES = """  cccf train ratings.csv -o model
   cccf train ratings.dat --model dcf --bits 64 -o dcf
   cccf train clicks.tsv --columns 0,1 --feedback implicit -o model
   cccf train ratings.csv --test-size 0.3 -o model && cccf evaluate model
 """
 MODELS = {"cccf": CCCF, "dcf": DCF, "bccf": BCCF, "dcmf": DCMF, "mf": MF}
-OPTIONS = {  # option: the parameter that it sets
+OPTIONS = {  # option: parameter of the model
     "components": "n_components",
     "bits": "n_bits",
     "factors": "n_factors",
@@ -40,39 +40,42 @@ OPTIONS = {  # option: the parameter that it sets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what only this command takes; what is not given has the model's own default."""
-    parser.add_argument("ratings", metavar="RATINGS", help="a file, a line for each rating: user, item, rating")
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where the model goes")
-    parser.add_argument("--force", action="store_true", help="replace a model that is there")
-    parser.add_argument("--model", default="cccf", choices=list(MODELS))
-    parser.add_argument("--components", type=int, metavar="G", help="of codes (cccf; default: 8)")
-    parser.add_argument("--bits", type=int, metavar="R", help="of a component, or of the code (default: 16, or 64)")
-    parser.add_argument("--factors", type=int, metavar="P", help="of mf, or of the teacher of cccf")
-    parser.add_argument("--weights", choices=("learned", "kernel"), help="of components (cccf)")
-    parser.add_argument("--bandwidth", type=float, help="of kernel weights (cccf)")
-    parser.add_argument("--queries", choices=("coded", "real"), help="what users search with (cccf)")
-    parser.add_argument("--feedback", choices=("explicit", "implicit"), help="what the ratings are (cccf)")
-    parser.add_argument("--max-active", type=int, metavar="N", help="components of an item, at most (cccf)")
-    parser.add_argument("--regularization", type=float)
+    """Add the arguments of this command; options that are not given keep the model's defaults."""
+    parser.add_argument("ratings", metavar="RATINGS", help="file with one rating per line: user, item, rating")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder to write the model to")
+    parser.add_argument("--force", action="store_true", help="replace an existing model")
+    parser.add_argument("--model", default="cccf", choices=list(MODELS), help="which model to train (default: cccf)")
+    parser.add_argument("--components", type=int, metavar="G", help="components of a code (cccf; default: 8)")
+    parser.add_argument(
+        "--bits", type=int, metavar="R", help="bits of a component (cccf; default: 16), or of the code (default: 64)"
+    )
+    parser.add_argument("--factors", type=int, metavar="P", help="factors of mf, or of the model that cccf learns from")
+    parser.add_argument("--weights", choices=("learned", "kernel"), help="kind of component weights (cccf)")
+    parser.add_argument("--bandwidth", type=float, help="bandwidth of kernel weights (cccf)")
+    parser.add_argument("--queries", choices=("coded", "real"), help="kind of user queries (cccf)")
+    parser.add_argument("--feedback", choices=("explicit", "implicit"), help="kind of ratings (cccf)")
+    parser.add_argument("--max-active", type=int, metavar="N", help="active components of an item, at most (cccf)")
+    parser.add_argument("--regularization", type=float, help="regularization strength")
     parser.add_argument("--unobserved", type=float, help="weight of pairs without a rating (mf, cccf)")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="any other parameter of the model, as JSON"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="any other model parameter; VALUE is JSON"
     )
-    parser.add_argument("--item-features", metavar="FILE", help="lines of item, feature and perhaps a number (dcmf)")
-    parser.add_argument("--user-features", metavar="FILE", help="lines of user, feature and perhaps a number (dcmf)")
-    parser.add_argument("--k-core", type=int, metavar="K", help="keep users and items with at least K ratings")
-    parser.add_argument("--test-size", type=float, metavar="SHARE", help="of each user's ratings, to be held out")
+    features = "lines of {0}, feature and optionally a value (dcmf)"
+    parser.add_argument("--item-features", metavar="FILE", help=features.format("item"))
+    parser.add_argument("--user-features", metavar="FILE", help=features.format("user"))
+    parser.add_argument("--k-core", type=int, metavar="K", help="keep only users and items with at least K ratings")
+    parser.add_argument("--test-size", type=float, metavar="SHARE", help="share of each user's ratings to hold out")
     add_ratings_arguments(parser)
 
 
-def model_of(arguments: argparse.Namespace, quiet: bool) -> Any:
-    """Return the model that the options describe; an option that it has no use for is an error."""
+def make_model(arguments: argparse.Namespace, quiet: bool) -> Any:
+    """Return the model that the options describe; an option that the model does not have is an error."""
     model = MODELS[arguments.model](seed=arguments.seed, verbose=not quiet)
     for option, name in OPTIONS.items():
         value = getattr(arguments, option)
         if value is not None:
             if name not in model.get_params():
-                raise ValueError(f"{flag(option)} is of no use to --model {arguments.model}.")
+                raise ValueError(f"{format_flag(option)} is not an option of --model {arguments.model}.")
             model.set_params(**{name: value})
     for setting in arguments.set:
         name, equals, text = setting.partition("=")
@@ -86,26 +89,26 @@ def model_of(arguments: argparse.Namespace, quiet: bool) -> Any:
     return model
 
 
-def features_of(
+def read_features(
     path: str | None, ids: NDArray[Any], arguments: argparse.Namespace, console: Console
 ) -> NDArray[np.float32] | None:
-    """Read features, a line each: whom it belongs to, its name, perhaps a number; as a row for each of the ids."""
+    """Read lines of id, feature and optionally a value; return an array with a row for each of the ids."""
     if path is None:
         return None
     kind = "str" if ids.dtype.kind == "U" else arguments.ids
     given = read_ratings(path, sep=arguments.sep, header=arguments.header, duplicates="last", ids=kind)
     rows = find_places(given.user_ids, ids)
-    console.note(f"{path}: {len(given.item_ids)} features of {np.sum(rows >= 0):,} of {len(ids):,}")
+    console.note(f"{path}: {len(given.item_ids)} features, given for {np.sum(rows >= 0):,} of {len(ids):,} ids")
     if (rows < 0).all():
-        raise ValueError(f"{path} holds features of none of the {len(ids)} of the ratings: are its ids others?")
+        raise ValueError(f"{path} has features for none of the {len(ids)} ids of the ratings: do the ids match?")
     features = np.zeros((len(ids), len(given.item_ids)), dtype=np.float32)
     features[rows >= 0] = given.user_items[rows[rows >= 0]].toarray()
     return features
 
 
-def prepared(arguments: argparse.Namespace, console: Console) -> tuple[Ratings, Ratings, Ratings | None]:
-    """Return all ratings, those to learn from, and those held out."""
-    ratings = ratings_of(arguments.ratings, arguments)
+def prepare_ratings(arguments: argparse.Namespace, console: Console) -> tuple[Ratings, Ratings, Ratings | None]:
+    """Return all ratings, the training part, and the held-out part."""
+    ratings = read_ratings_file(arguments.ratings, arguments)
     if arguments.k_core is not None:
         ratings = k_core(ratings, arguments.k_core)
     console.note(f"{arguments.ratings}: {ratings}")
@@ -114,23 +117,25 @@ def prepared(arguments: argparse.Namespace, console: Console) -> tuple[Ratings, 
     parts = split_ratings(ratings.user_items, arguments.test_size, arguments.seed)
     train, test = (replace(ratings, user_items=part) for part in parts)
     if not test.user_items.nnz:
-        raise ValueError(f"--test-size {arguments.test_size} holds out no rating: users have too few.")
+        raise ValueError(
+            f"--test-size {arguments.test_size} holds out no ratings: users have too few. Choose a larger share."
+        )
     return ratings, train, test
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Train, and write the folder."""
+    """Train the model and write the folder."""
     check_folder(arguments.output, arguments.force, MODEL)
-    model = model_of(arguments, console.quiet)
-    ratings, train, test = prepared(arguments, console)
+    model = make_model(arguments, console.quiet)
+    ratings, train, test = prepare_ratings(arguments, console)
     features = {
-        "item_features": features_of(arguments.item_features, ratings.item_ids, arguments, console),
-        "user_features": features_of(arguments.user_features, ratings.user_ids, arguments, console),
+        "item_features": read_features(arguments.item_features, ratings.item_ids, arguments, console),
+        "user_features": read_features(arguments.user_features, ratings.user_ids, arguments, console),
     }
     begin = time.perf_counter()
     model.fit(train.user_items, **features)
     seconds = time.perf_counter() - begin
-    with new_folder(arguments.output) as folder:
+    with replace_folder(arguments.output) as folder:
         parts = () if test is None else (train, test)
         ModelFolder(model, ratings.user_ids, ratings.item_ids).write(folder, *parts)
     result = {
@@ -142,5 +147,5 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         "seconds": round(seconds, 3),
         "output": arguments.output,
     }
-    text = f"{model} of {train} learned in {seconds:.1f} s, written to {arguments.output}"
-    console.result(text, result)
+    text = f"{model} trained on {train} in {seconds:.1f} s, written to {arguments.output}"
+    console.print_result(text, result)
