@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from cli_helpers import SCRIPT, SMALL, assert_one_line, cccf, listed
+from cli_helpers import SCRIPT, SMALL, TIMEOUT, assert_one_line, cccf, listed
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
@@ -232,7 +232,12 @@ def test_the_commands_of_the_readme_run(tmp_path):
     (tmp_path / "ratings.csv").write_text("".join(lines))
     path = f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.run(
-        ["bash", "-e", "-c", commands], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+        ["bash", "-e", "-c", commands],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
     )
     assert run.returncode == 0, run.stderr
     assert listed(tmp_path) == ["items.cccf", "items.png", "model", "ratings.csv", "recs.csv"]
@@ -253,7 +258,7 @@ def test_a_reader_that_closes_early_is_no_error(folder):
     command = f"{SCRIPT} search items.cccf --users @all.txt -k 90 | head -n 1"
     names = Catalogue.load(folder / "items.cccf").user_ids.tolist() * 20
     (folder / "all.txt").write_text("\n".join(names))
-    run = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=True)
+    run = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=True, timeout=TIMEOUT)
     assert run.stdout.startswith("user")
     assert run.stderr == ""
 

@@ -43,7 +43,7 @@ def test_an_adapter_imports_its_own_framework_only(name):
 @pytest.mark.parametrize("name", ["implicit", "rectools", "cornac", "lenskit"])
 def test_a_framework_that_is_not_there_is_named_with_its_extra(name):
     code = f"import sys; sys.modules[{name!r}] = None; import cccf_index.adapters.{name}"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 1
     assert f'`pip install "cccf-index[{name}]"`' in run.stderr.splitlines()[-1]
 
@@ -57,7 +57,7 @@ def test_public_names_exist_and_are_documented():
 def test_the_index_does_without_models():
     """Whoever only searches need not load what trains."""
     code = "import sys, cccf_index; sys.exit(any(name.startswith('cccf_index.models') for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=300).returncode == 0
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -87,5 +87,6 @@ def test_readme_examples_run(tmp_path, monkeypatch):
 
 
 def test_the_package_runs_as_a_module():
-    run = subprocess.run([sys.executable, "-m", "cccf_index", "--version"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "cccf_index", "--version"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert run.stdout.startswith("cccf-index ")
