@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLACE = ROOT / ".venvs"
 COMMON = ["pytest>=8", "hypothesis>=6.100"]
 IMPLICIT = "implicit==0.7.3"
+TIMEOUT = 1800  # seconds for each step
 # What pip installs, one call after the other, and the tests; a torch without CUDA, where there is one, must come first.
 FRAMEWORKS = {
     "implicit": ([["-e", ".", IMPLICIT, *COMMON]], ["implicit", "implicit_mixin"]),
@@ -37,7 +38,7 @@ def environment(name: str) -> pathlib.Path:
     if not python.exists():
         venv.create(PLACE / name, with_pip=True)
     for packages in FRAMEWORKS[name][0]:
-        subprocess.run([python, "-m", "pip", "install", "-q", *packages], cwd=ROOT, check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *packages], cwd=ROOT, check=True, timeout=TIMEOUT)
     return python
 
 
@@ -58,7 +59,7 @@ def implicits_own_tests(python: pathlib.Path) -> pathlib.Path:
             folder,
             IMPLICIT,
         ]
-        subprocess.run(download, check=True)
+        subprocess.run(download, check=True, timeout=TIMEOUT)
         with tarfile.open(next(folder.glob("*.tar.gz"))) as source:
             source.extractall(folder, [m for m in source.getmembers() if m.isfile() and "/tests/" in m.name])
     return next(folder.glob("*/tests/recommender_base_test.py")).parent
@@ -75,7 +76,7 @@ def run(name: str) -> bool:
     tests = [f"tests/test_adapter_{test}.py" for test in FRAMEWORKS[name][1]]
     # a framework's own warnings are not ours to turn into errors
     command = [python, "-m", "pytest", "-q", "-W", "default", "--disable-warnings", *tests]
-    passed = subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode == 0
+    passed = subprocess.run(command, cwd=ROOT, env=variables, check=False, timeout=TIMEOUT).returncode == 0
     print(f"{name}: {'passed' if passed else 'FAILED'}, {time.perf_counter() - start:.0f} s", flush=True)
     return passed
 

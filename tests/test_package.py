@@ -71,10 +71,11 @@ def test_packages_are_the_folders():
     project = (ROOT / "pyproject.toml").read_text()  # tomllib is new in Python 3.11
     folders = {"cccf_index"} | {f"cccf_index.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
     folders.add("cccf_index.adapters")
-    assert set(ast.literal_eval(re.search(r"^packages = (\[.*\])$", project, re.MULTILINE)[1])) == folders
+    assert set(ast.literal_eval(re.search(r"^packages = (\[.*?^\])$", project, re.MULTILINE | re.DOTALL)[1])) == folders
     assert (PACKAGE / "py.typed").exists()
     version = re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]
-    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## {version} (20" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_readme_examples_run(tmp_path, monkeypatch):
