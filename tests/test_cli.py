@@ -223,6 +223,7 @@ def test_bench_races_an_index_and_embeddings(folder):
     assert "IndexHNSW" not in run.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run(tmp_path):
     section = (pathlib.Path(__file__).parents[1] / "README.md").read_text().split("## On the command line")[1]
     commands = re.search(r"```bash\n(.*?)```", section, flags=re.DOTALL)[1]
@@ -263,6 +264,7 @@ def test_a_reader_that_closes_early_is_no_error(folder):
     assert run.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_demo_is_faster_than_dot_products_and_ranks_as_well(tmp_path):
     run = cccf("demo", "--json", "--quiet", cwd=tmp_path)
     result = json.loads(run.stdout)
