@@ -1,7 +1,13 @@
 """Which tests can run here, how hypothesis runs, and files that the tests of the command line are fed with."""
 
+import os
 import shutil
 from importlib.util import find_spec
+
+# Before numpy and faiss are loaded: their idle threads spin, and so take the cores from the other worker of `-n 2`.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from cli_helpers import SMALL, cccf, write_ratings, write_vectors

@@ -2,8 +2,8 @@
 
     python3 tests/packages.py
 
-Everything happens in a temporary folder, which is removed at the end. It takes about three minutes, most of them for
-the demo, which compiles all kernels anew.
+Everything happens in a temporary folder, which is removed at the end. The demo takes longest, as it
+compiles all kernels anew.
 """
 
 from __future__ import annotations

@@ -119,6 +119,7 @@ def test_a_truncated_file_is_a_value_error(tmp_path):
                 read()
 
 
+@pytest.mark.slow
 def test_any_altered_byte_is_a_value_error(tmp_path):
     whole = serialize_index(sample_index())
     path = tmp_path / "altered"

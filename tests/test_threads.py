@@ -26,6 +26,7 @@ def needs_fork(test):
     return pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")(test)
 
 
+@pytest.mark.slow
 def test_every_answer_during_changes_equals_the_reference_on_some_snapshot():
     """Two searchers and one writer.
 
