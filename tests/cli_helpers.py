@@ -1,9 +1,11 @@
 """What the tests of the command line share: the installed script, and small files that it is fed with."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import numpy as np
 
@@ -11,27 +13,57 @@ from cccf_index.datasets import synthetic_ratings
 
 SCRIPT = pathlib.Path(sys.executable).with_name("cccf")
 SMALL = ("--components", "3", "--bits", "6", "--factors", "5", "--regularization", "0.1")
+TIMEOUT = 600  # seconds after which a child is killed; none needs nearly as long, even while kernels are compiled
+# Run first in every child. A program that a shell starts in the background ignores SIGINT, and so do its children: tests
+# under `nohup ... &` could never interrupt theirs. A limit of the file size stands for a disk that gets full.
+PREPARE = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+if int(sys.argv[1]):
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
-def cccf(*arguments, cwd, code=0, limit=None):
+def script_command(arguments, limit=0):
+    """Return the command line of the installed script, started with default signals."""
+    words = [str(SCRIPT), *map(str, arguments)]
+    return words if os.name == "nt" else [sys.executable, "-c", PREPARE, str(limit), *words]
+
+
+def cccf(*arguments, cwd, code=0, limit=0):
     """Run the installed script; `limit` is how many bytes it may write to a file: a disk that gets full."""
-
-    def limited():
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     run = subprocess.run(
-        [SCRIPT, *map(str, arguments)],
+        script_command(arguments, limit),
         cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=limited if limit else None,
+        timeout=TIMEOUT,
         env={**os.environ, "PYTHONWARNINGS": "default"},
     )
     assert run.returncode == code, run.stderr
     return run
+
+
+@contextlib.contextmanager
+def running(*arguments, cwd, seconds=TIMEOUT):
+    """Start the installed script; it is killed at the end of the block, however that ends, or after `seconds`."""
+    process = subprocess.Popen(
+        script_command(arguments), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    watchdog = threading.Timer(seconds, process.kill)  # whoever reads from the child then reads its end
+    watchdog.start()
+    try:
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()  # nothing happens to one that has ended
+    finally:
+        watchdog.cancel()
 
 
 def assert_one_line(run, *words):

@@ -167,6 +167,7 @@ def test_indexes_of_similar_ones_are_made_when_they_are_asked_for(fast):
     assert fresh.similar_users_index is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["path", "file", "pickle"])
 def test_a_model_comes_back_with_the_same_answers(tmp_path, kind):
     model = trained(k_factor=3, queries="coded", max_active=4)

@@ -138,6 +138,7 @@ def test_a_range_search_refuses_to_be_approximate(index, name):
         index.range_search(USERS, 1.0, params=SearchParametersCCCF(**{name: 5}))
 
 
+@pytest.mark.slow
 def test_a_longer_shortlist_finds_more_and_its_scores_are_those_of_the_exact_search(index):
     exact_D, exact_I = index.search(VECTORS, 10)
     shares = []

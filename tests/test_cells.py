@@ -72,6 +72,7 @@ def catalogues(draw):
     return index, codes, rng
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     case=catalogues(), k=st.sampled_from([1, 10, 200]), threads=st.sampled_from([1, 2]), excluding=st.booleans(),
@@ -88,6 +89,7 @@ def test_pruning_changes_no_result(case, k, threads, excluding, real):
     assert_same(pruned, index.search(x, k, params=ALL, exclude=exclude))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [100, "auto", 10_000, None])
 @pytest.mark.parametrize("shape", [(4, 8), (2, 32), (2, 64)])
 def test_every_width_of_words_and_weights_is_pruned_alike(shape, scale):

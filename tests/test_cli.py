@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from cli_helpers import SCRIPT, SMALL, assert_one_line, cccf, listed
+from cli_helpers import SCRIPT, SMALL, TIMEOUT, assert_one_line, cccf, listed
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
@@ -224,6 +224,7 @@ def test_bench_compares_an_index_and_embeddings(folder):
     assert "IndexHNSW" not in run.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run(tmp_path):
     section = (pathlib.Path(__file__).parents[1] / "README.md").read_text().split("## On the command line")[1]
     commands = re.search(r"```bash\n(.*?)```", section, flags=re.DOTALL)[1]
@@ -233,7 +234,12 @@ def test_the_commands_of_the_readme_run(tmp_path):
     (tmp_path / "ratings.csv").write_text("".join(lines))
     path = f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.run(
-        ["bash", "-e", "-c", commands], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+        ["bash", "-e", "-c", commands],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
     )
     assert run.returncode == 0, run.stderr
     assert listed(tmp_path) == ["items.cccf", "items.png", "model", "ratings.csv", "recs.csv"]
@@ -254,11 +260,12 @@ def test_a_reader_that_closes_early_is_no_error(folder):
     command = f"{SCRIPT} search items.cccf --users @all.txt -k 90 | head -n 1"
     names = Catalogue.load(folder / "items.cccf").user_ids.tolist() * 20
     (folder / "all.txt").write_text("\n".join(names))
-    run = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=True)
+    run = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=True, timeout=TIMEOUT)
     assert run.stdout.startswith("user")
     assert run.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_demo_is_faster_than_dot_products_and_ranks_as_well(tmp_path):
     run = cccf("demo", "--json", "--quiet", cwd=tmp_path)
     result = json.loads(run.stdout)

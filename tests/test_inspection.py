@@ -69,6 +69,7 @@ def test_an_index_of_vectors_and_an_empty_one_are_inspected():
     assert (empty["items"], empty["groups"], empty["share not pruned"]) == (0, [], [])
 
 
+@pytest.mark.slow
 def test_figures_are_drawn(tmp_path):
     codes = random_codes(np.random.default_rng(0), 500, density=0.5)
     plot_inspection(inspect_index(filled_index(codes), codes[:20]), tmp_path / "index.png")

@@ -119,6 +119,7 @@ def test_a_truncated_file_is_a_value_error(tmp_path):
                 read()
 
 
+@pytest.mark.slow
 def test_any_altered_byte_is_a_value_error(tmp_path):
     whole = serialize_index(sample_index())
     path = tmp_path / "altered"
@@ -353,7 +354,11 @@ def test_a_pickled_index_works_in_another_process(tmp_path):
         "print(index.search(index.reconstruct_n(0, 1), 3)[1][0].tolist())"
     )
     out = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "index.pickle")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, str(tmp_path / "index.pickle")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
     expected = index.search(CODES[:1], 3, params=SearchParametersCCCF(num_threads=1))[1][0].tolist()
     assert json.loads(out.stdout) == expected

@@ -23,6 +23,7 @@ def large():
     return CCCF(8, 16, n_factors=32, verbose=False).fit(TRAIN)
 
 
+@pytest.mark.slow
 def test_learned_codes_rank_like_their_teacher_and_above_other_codes(large):
     teacher = rated_ndcg(large.latents_, TEST)
     assert rated_ndcg(large, TEST) > teacher - 0.01
@@ -30,6 +31,7 @@ def test_learned_codes_rank_like_their_teacher_and_above_other_codes(large):
     assert rated_ndcg(large, TEST) > max(rated_ndcg(kernel, TEST), rated_ndcg(DCF(128, verbose=False).fit(TRAIN), TEST))
 
 
+@pytest.mark.slow
 def test_real_queries_predict_nearer_to_the_teacher_than_coded_ones(large):
     real = CCCF(8, 16, n_factors=32, queries="real", verbose=False).fit(TRAIN)
     assert real.item_codes_ == large.item_codes_

@@ -269,6 +269,7 @@ def test_results_depend_on_the_seed_and_not_on_the_threads(name):
     assert (dense_predictions(one) != dense_predictions(fitted(name, seed=1))).any()
 
 
+@pytest.mark.slow
 @every_model
 def test_formats_and_types_of_ratings_do_not_matter(name):
     expected = fitted(name)
@@ -365,6 +366,7 @@ def test_a_forked_process_trains_too(name):
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.slow
 def test_models_rank_as_published():
     """Real values above discrete codes, those above rounded ones, and all above chance."""
     matrix = synthetic_ratings(800, 300, n_groups=6, ratings_per_user=60, seed=2).user_items

@@ -43,7 +43,7 @@ def test_an_adapter_imports_its_own_framework_only(name):
 @pytest.mark.parametrize("name", ["implicit", "rectools", "cornac", "lenskit"])
 def test_a_framework_that_is_not_there_is_named_with_its_extra(name):
     code = f"import sys; sys.modules[{name!r}] = None; import cccf_index.adapters.{name}"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 1
     assert f'`pip install "cccf-index[{name}]"`' in run.stderr.splitlines()[-1]
 
@@ -57,7 +57,7 @@ def test_public_names_exist_and_are_documented():
 def test_the_index_does_without_models():
     """Whoever only searches need not load what trains."""
     code = "import sys, cccf_index; sys.exit(any(name.startswith('cccf_index.models') for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=300).returncode == 0
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -71,12 +71,14 @@ def test_packages_are_the_folders():
     project = (ROOT / "pyproject.toml").read_text()  # tomllib is new in Python 3.11
     folders = {"cccf_index"} | {f"cccf_index.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
     folders.add("cccf_index.adapters")
-    assert set(ast.literal_eval(re.search(r"^packages = (\[.*\])$", project, re.MULTILINE)[1])) == folders
+    assert set(ast.literal_eval(re.search(r"^packages = (\[.*?^\])$", project, re.MULTILINE | re.DOTALL)[1])) == folders
     assert (PACKAGE / "py.typed").exists()
     version = re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]
-    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## {version} (20" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_the_package_runs_as_a_module():
-    run = subprocess.run([sys.executable, "-m", "cccf_index", "--version"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "cccf_index", "--version"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert run.stdout.startswith("cccf-index ")

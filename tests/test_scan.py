@@ -67,6 +67,7 @@ def test_search_equals_the_reference_to_the_last_tie(case, k, num_threads, prune
         assert_same(index.search(x, k, params=params, exclude=exclude, allow=allow), expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(case=cases(), k=st.integers(1, 20))
 def test_top_k_is_a_prefix_of_the_next(case, k):
@@ -77,6 +78,7 @@ def test_top_k_is_a_prefix_of_the_next(case, k):
         np.testing.assert_array_equal(D, more_D[:, :k])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(case=cases(), k=st.integers(1, 30))
 def test_search_equals_a_flat_index_over_the_reconstruction(case, k):

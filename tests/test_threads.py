@@ -26,6 +26,7 @@ def needs_fork(test):
     return pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")(test)
 
 
+@pytest.mark.slow
 def test_every_answer_during_changes_equals_the_reference_on_some_snapshot():
     """Two searchers and one writer.
 
@@ -128,10 +129,10 @@ def test_a_forked_child_can_search_with_threads():
     expected = index.search(codes, 5, params=SearchParametersCCCF(num_threads=2))  # the parent's pool has threads
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    child = context.Process(target=search_in_child, args=(index, codes, queue))
+    child = context.Process(target=search_in_child, args=(index, codes, queue), daemon=True)
     child.start()
     found = queue.get(timeout=60)
-    child.join()
+    child.join(timeout=60)
     assert_same(found, expected)
 
 
@@ -148,8 +149,8 @@ def test_a_child_forked_during_a_change_can_change_its_own_index():
 
     holder = threading.Thread(target=hold)
     holder.start()
-    locked.wait()
-    child = multiprocessing.get_context("fork").Process(target=index.add, args=(codes,))
+    assert locked.wait(60)
+    child = multiprocessing.get_context("fork").Process(target=index.add, args=(codes,), daemon=True)
     child.start()
     child.join(timeout=30)
     done.set()
@@ -185,7 +186,7 @@ def test_search_works_while_the_interpreter_exits():
         "index.search(codes, 3, params=params); "
         "atexit.register(lambda: print(index.search(codes, 3, params=params)[1].sum()))"
     )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert out.stdout == "300\n"
 
 

@@ -310,6 +310,7 @@ def test_balanced_signs_are_balanced(length):
         assert len(np.unique(signs.reshape(-1, length), axis=0)) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
