@@ -1,10 +1,12 @@
-"""cccf-index: exact integer top-k over compositional binary codes, behind a faiss-style API."""
+"""cccf-index: exact top-k over compositional binary codes, behind a faiss-style API."""
 
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF, clone_index, index_factory
 from cccf_index.io import deserialize_index, read_index, serialize_index, write_index
 from cccf_index.refine import IndexRefineCCCF
 from cccf_index.search.parameters import SearchParametersCCCF
+
+__version__ = "0.6.0"
 
 __all__ = [
     "CompositionalCodes",

@@ -20,7 +20,15 @@ from cccf_index.kernels.sketches import prepare_query
 from cccf_index.storage.item_rows import ItemRows
 from cccf_index.storage.segment import Segment
 
-SHAPES = [(8, 16), (3, 5), (2, 30), (2, 64), (2, 130), (1, 512), (64, 4)]
+# Every type of words and weights compiles kernels of its own, in each run: a cache would not notice a change in them.
+SHAPES = [
+    (8, 16),
+    *(pytest.param(s, marks=pytest.mark.slow) for s in [(3, 5), (2, 30), (2, 64), (2, 130), (1, 512), (64, 4)]),
+]
+WEIGHTS = [
+    (np.uint8, 255),
+    *(pytest.param(*w, marks=pytest.mark.slow) for w in [(np.uint16, 65535), (np.float32, 3)]),
+]
 
 
 @njit
@@ -119,7 +127,7 @@ def test_a_block_tells_the_rows_whose_sketch_reaches_the_limit(shape, n_planes):
 
 @pytest.mark.parametrize("kind", ["integer", "float", "real"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("dtype", "largest"), [(np.uint8, 255), (np.uint16, 65535), (np.float32, 3)])
+@pytest.mark.parametrize(("dtype", "largest"), WEIGHTS)
 def test_no_sketch_is_farther_off_than_its_slip(shape, kind, dtype, largest):
     """The invariant of the search: an exact score lies within the slip of its sketch, so no good item is skipped."""
     rng = np.random.default_rng([*shape, largest])
@@ -144,6 +152,7 @@ def extreme_segment(shape, dtype, weight):
     return Segment.build(ItemRows(codes.bits, weights, None, np.arange(BLOCK)), shape[1])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     n_components=st.sampled_from([1, 2, 7, MAX_COMPONENTS]),

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import importlib.metadata
 import pathlib
 import re
 import subprocess
@@ -73,7 +74,11 @@ def test_packages_are_the_folders():
     folders.add("cccf_index.adapters")
     assert set(ast.literal_eval(re.search(r"^packages = (\[.*?^\])$", project, re.MULTILINE | re.DOTALL)[1])) == folders
     assert (PACKAGE / "py.typed").exists()
-    version = re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]
+
+
+def test_the_version_stands_in_the_changelog_and_in_the_citation():
+    version = cccf_index.__version__
+    assert importlib.metadata.version("cccf-index") == version
     assert f"\n## {version} (20" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 

@@ -7,6 +7,7 @@ EXAMPLES = list(examples())
 
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if e.adapter not in OWN_ENVIRONMENT], ids=lambda e: e.page)
+@pytest.mark.slow
 def test_the_examples_of_a_page_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example.run()

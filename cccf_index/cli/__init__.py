@@ -12,11 +12,11 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 import faiss
 
+from cccf_index import __version__
 from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import parse_positive
@@ -50,7 +50,7 @@ def _make_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=layout,
     )
-    parser.add_argument("--version", action="version", version=f"cccf-index {version('cccf-index')}")
+    parser.add_argument("--version", action="version", version=f"cccf-index {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = _make_common_parser()
     for command in COMMANDS:
