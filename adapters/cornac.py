@@ -31,14 +31,13 @@ class CCCFANN(BaseANN):
     """A model of Cornac with user and item vectors whose recommendations come from an index of compositional codes.
 
     Codes find ``k_factor * k`` items and the vectors re-rank them. Unlike Cornac's own wrappers, it ranks only the
-    candidates that it is given, and leaves out seen items inside the search, so lists stay full.
+    candidates that it is given, and leaves out seen items inside the search, so lists stay full. `n_components`,
+    `n_bits`, `k_factor`, `queries` and `num_threads` are explained by `cccf_index.adapters.options.CodeOptions`.
 
     Parameters
     ----------
     model : cornac.models.Recommender
         A model that supports nearest neighbours: `MF`, `BPR`, `PMF`, `WMF`, `LightGCN`, ...
-    n_components, n_bits, k_factor, queries, num_threads
-        See `cccf_index.adapters.options.CodeOptions`.
     seed : int
     name : str
     verbose : bool

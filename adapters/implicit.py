@@ -45,14 +45,13 @@ class CCCFModel(RecommenderBase):
 
     A replacement for `implicit.ann.faiss.FaissModel` that also supports what that leaves out: whole batches when liked
     items are filtered, `items`, `recalculate_user`, `similar_users`, `save` and `load`. Codes find ``k_factor * N``
-    items and the factors re-rank them, so scores are those of the model.
+    items and the factors re-rank them, so scores are those of the model. `n_components`, `n_bits`, `k_factor`,
+    `queries`, `num_threads` and further keywords are explained by `cccf_index.adapters.options.CodeOptions`.
 
     Parameters
     ----------
     model : implicit.cpu.matrix_factorization_base.MatrixFactorizationBase
         `AlternatingLeastSquares`, `BayesianPersonalizedRanking` or `LogisticMatrixFactorization`; GPU models work too.
-    n_components, n_bits, k_factor, queries, num_threads, **params
-        See `cccf_index.adapters.options.CodeOptions`.
     approximate_recommend, approximate_similar_items, approximate_similar_users : bool
         False to use the model's own search. The indexes of similar items and users are built when they are first
         needed.

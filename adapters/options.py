@@ -22,8 +22,10 @@ class CodeOptions:
 
     Parameters
     ----------
-    n_components, n_bits : int
-        Shape of the codes: G components of r bits each.
+    n_components : int
+        G, the number of components of a code.
+    n_bits : int
+        r, the bits of one component.
     k_factor : float or None
         Codes find ``k_factor * k`` candidates, the original vectors re-rank them and give the scores. Searches by
         cosine fetch four times as many candidates. None ranks by codes alone: fastest, and scores are approximate.

@@ -35,14 +35,14 @@ class CCCFRanker:
     """A `Ranker` of RecTools that searches an index of compositional codes.
 
     Codes find ``k_factor * k`` objects and the factors re-rank them, so scores are those of `ImplicitRanker`.
+    `n_components`, `n_bits`, `k_factor`, `queries`, `num_threads` and further keywords are explained by
+    `cccf_index.adapters.options.CodeOptions`.
 
     Parameters
     ----------
     distance : rectools.models.rank.Distance
         DOT, COSINE or EUCLIDEAN.
     subjects_factors, objects_factors : ndarray of float, shapes (n_subjects, p) and (n_objects, p)
-    n_components, n_bits, k_factor, queries, num_threads, **params
-        See `cccf_index.adapters.options.CodeOptions`.
 
     Attributes
     ----------

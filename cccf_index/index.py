@@ -90,8 +90,10 @@ class IndexCCCF(CodedItems):
         item_vectors : array_like of float, shape (n_items, p)
         user_vectors : array_like of float, shape (n_users, p), optional
             The queries, or a sample of them; see `CompositionalQuantizer.fit`.
-        n_components, n_bits : int
-            G and r.
+        n_components : int
+            G.
+        n_bits : int
+            r.
         ids : array_like of int, shape (n_items,), optional
             0, 1, ... by default.
         scale : int, "auto" or None

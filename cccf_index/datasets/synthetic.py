@@ -28,8 +28,10 @@ def synthetic_ratings(
 
     Parameters
     ----------
-    n_users, n_items : int
-        The shape of the matrix.
+    n_users : int
+        The number of users.
+    n_items : int
+        The number of items.
     n_groups : int
         Groups of users and of items.
     ratings_per_user : int

@@ -77,9 +77,23 @@ class CCCF(DiscreteModel):
         Kernel weights: k-means centroids of the latent vectors, or latent vectors chosen at random.
     normalize : bool
         Kernel weights: divide the weights of each row by their sum.
-    alpha, beta, initialize, init_iter, max_iter, max_sweeps, tol
+    alpha : float
         Kernel weights: as for `DCF`.
-    seed, verbose
+    beta : float
+        Kernel weights: as for `DCF`.
+    initialize : bool
+        Kernel weights: as for `DCF`.
+    init_iter : int
+        Kernel weights: as for `DCF`.
+    max_iter : int
+        Kernel weights: as for `DCF`.
+    max_sweeps : int
+        Kernel weights: as for `DCF`.
+    tol : float
+        Kernel weights: as for `DCF`.
+    seed : int
+        As for `DCF`.
+    verbose : bool
         As for `DCF`.
 
     Attributes

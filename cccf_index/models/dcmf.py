@@ -20,12 +20,34 @@ class DCMF(DCF):
 
     Parameters
     ----------
-    n_bits, alpha, beta, regularization, initialize, init_iter, max_iter, max_sweeps, tol, seed, verbose
+    n_bits : int
         As for `DCF`.
-    user_strength, item_strength : float
-        The weights of the regressions on the features of users and of items, in units of the scaled ratings.
+    user_strength : float
+        The weight of the regression on the features of users, in units of the scaled ratings.
+    item_strength : float
+        The weight of the regression on the features of items, in the same units.
     feature_ridge : float
         The ridge of both regressions.
+    alpha : float
+        As for `DCF`.
+    beta : float
+        As for `DCF`.
+    regularization : float
+        As for `DCF`.
+    initialize : bool
+        As for `DCF`.
+    init_iter : int
+        As for `DCF`.
+    max_iter : int
+        As for `DCF`.
+    max_sweeps : int
+        As for `DCF`.
+    tol : float
+        As for `DCF`.
+    seed : int
+        As for `DCF`.
+    verbose : bool
+        As for `DCF`.
 
     Attributes
     ----------
