@@ -167,8 +167,8 @@ def inner_loop() -> str:
     for name, row in load_results("kernel").items():
         if name == "clock":
             continue
-        rate = "of those a cycle (limit 2)"
-        cells = [f"{row['a block, ns']:.1f}", f"{row['cycles a component of a block']:.1f}"]
+        rate = "512-bit instructions per cycle (limit 2)"
+        cells = [f"{row['ns per block']:.1f}", f"{row['cycles per component of a block']:.1f}"]
         lines.append([name, *cells, f"{row[rate]:.2f}" if rate in row else ""])
     head = [
         "",
