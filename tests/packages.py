@@ -3,7 +3,7 @@
     python3 tests/packages.py
 
 Everything happens in a temporary folder, which is removed at the end. The demo takes longest, as it
-compiles all kernels anew.
+compiles all kernels.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import venv
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-VERSION = re.search(r'^version = "(.*)"$', PROJECT, re.MULTILINE)[1]  # tomllib is new in Python 3.11
+MODULE = (ROOT / "cccf_index" / "__init__.py").read_text(encoding="utf-8")
+VERSION = re.search(r'^__version__ = "(.*)"$', MODULE, re.MULTILINE)[1]
 TIMEOUT = 900  # seconds for each step
 IN_SOURCE = [
     "LICENSE",
