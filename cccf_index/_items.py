@@ -317,11 +317,15 @@ class CodedItems:
                 x = CompositionalCodes.from_vectors(x, self.n_components, self.n_bits)
             else:
                 x = self._require_trained(quantizer).encode_items(_check.matrix(x, "x", self.d))
+        return self._check_codes(x), None if bias is None else _check.vector(bias, "bias", len(x))
+
+    def _check_codes(self, x: CompositionalCodes) -> CompositionalCodes:
+        """Return codes of the shape of the index."""
         if (x.n_components, x.n_bits) != (self.n_components, self.n_bits):
             raise ValueError(
                 f"`x` must be codes of {self.n_components}x{self.n_bits} bits, got {x.n_components}x{x.n_bits}."
             )
-        return x, None if bias is None else _check.vector(bias, "bias", len(x))
+        return x
 
     def _require_trained(self, quantizer: CompositionalQuantizer) -> CompositionalQuantizer:
         if not quantizer.is_fitted:

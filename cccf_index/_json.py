@@ -9,19 +9,18 @@ import numpy as np
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` with numpy arrays as lists and numbers as Python's own; all else is unchanged."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
+    """Return `value` with numpy arrays as lists and every number as bool, int or float, also inside dicts and lists.
+
+    Anything else is returned unchanged.
+    """
     if isinstance(value, dict):
-        return {key: to_plain(part) for key, part in value.items()}
+        return {name: to_plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(part) for part in value]
-    return value
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value

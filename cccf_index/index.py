@@ -139,7 +139,7 @@ class IndexCCCF(CodedItems):
             if they are.
         """
         if isinstance(x, CompositionalCodes):
-            self._encode_items(x, None)
+            self._check_codes(x)
             return
         quantizer = self.quantizer
         known = quantizer is None or quantizer.is_fitted or self._d
@@ -173,8 +173,8 @@ class IndexCCCF(CodedItems):
         Parameters
         ----------
         x : CompositionalCodes or array_like of float, shape (nq, d)
-            Codes and expanded vectors are scored in integers, any other vector in float32. An index of vectors takes
-            vectors, and scores approximate their inner products with the items' vectors.
+            Codes and expanded vectors are scored in integers (in float32 with ``scale=None``), any other vector in
+            float32. An index of vectors takes vectors; scores approximate their inner products with the items' vectors.
         k : int
             The number of items, at least 1.
         params : SearchParametersCCCF or faiss.SearchParameters, optional
@@ -337,7 +337,7 @@ class IndexCCCF(CodedItems):
                 queries = quantizer._make_queries(vectors, getattr(params, "num_threads", 0))
                 return [(np.arange(len(vectors)), self._make_real(state, queries))], len(vectors), shift
             x = quantizer.encode_users(vectors)
-        codes, _ = self._encode_items(x, None)
+        codes = self._check_codes(x)
         rows = np.arange(len(codes))
         return [(rows, self._make_coded(state, codes, rows))], len(codes), shift
 
@@ -362,12 +362,11 @@ class IndexCCCF(CodedItems):
     def _make_coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> CodedQueries:
         if self.scale is None:
             return CodedQueries.from_floats(codes)
-        scale = None if self.scale == "auto" else int(self.scale)
-        return CodedQueries.from_integers(codes, scale, state.divisor, state.has_bias, rows)
+        return CodedQueries.from_integers(codes, self.scale, state.divisor, state.has_bias, rows)
 
 
 def _lower_threshold(threshold: np.float32, shift: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return for each query a threshold before the shift is added that no wanted score is below."""
+    """Return for each query a slightly lower threshold for scores without their shift: rounding loses no result."""
     return (threshold - shift - 1e-5 * (np.abs(threshold) + np.abs(shift))).astype(np.float32)
 
 

@@ -48,7 +48,7 @@ def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = 
         Map the file instead of reading it: codes and weights stay on disk, and processes share them.
     verify : bool
         Check the checksum of every array, which reads the whole file once. With False a mapped file of any size opens
-        at once, but damage goes unnoticed: use it only for files that you trust.
+        at once, but damage inside arrays goes unnoticed: use it only for files that you trust.
     """
     meta, arrays = container.read_file(path, KIND, mmap, verify)
     return restore_index(meta, arrays, os.fspath(path), verify)
@@ -75,7 +75,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
 def index_contents(index: IndexCCCF) -> tuple[container.Meta, Iterator[tuple[str, NDArray[Any], int]]]:
     """Return what a container holds of an index: the manifest's part, and the arrays one by one."""
     if not isinstance(index, IndexCCCF):
-        advice = "Use faiss.write_index." if isinstance(index, faiss.Index) else "The index comes first."
+        advice = "Use faiss.write_index." if isinstance(index, faiss.Index) else "Pass the index first, then the path."
         raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. {advice}")
     state = index._snapshot()
     meta = {
@@ -125,7 +125,10 @@ def restore_index(meta: container.Meta, arrays: dict[str, NDArray[Any]], source:
         for number, entry in enumerate(meta["parts"]):
             own = {name.split(".", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
             parts.append(_restore_part(index, entry, own, next_id if verify else None))
-        require(scale is not None or index.scale is None or not any(p.segment.peaks.any() for p in parts), "item_scale")
+        require(
+            scale is not None or index.scale is None or not any(p.segment.largest_weights.any() for p in parts),
+            "item_scale",
+        )
         state = State(
             tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale, quantizer=index._state.quantizer
         )

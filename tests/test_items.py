@@ -183,7 +183,7 @@ def test_add_follows_the_largest_given_id():
     index.add(CODES[:2])
     assert index.ids.tolist() == [5, 70, 71, 72]
     index.add_with_ids(CODES[:1], [2**63 - 2])
-    with pytest.raises(ValueError, match="no ids left"):
+    with pytest.raises(ValueError, match="No ids are left"):
         index.add(CODES[:1])
 
 

@@ -12,7 +12,7 @@ from cccf_index.kernels.batches import CodedBatch, RealBatch
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import measure_cells
 from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, make_heaps, push, write_results
-from cccf_index.kernels.limits import BLOCK, LANE_MAX, MAX_BITS, MAX_COMPONENTS, PLANES, UNIT
+from cccf_index.kernels.limits import BLOCK, LANE_MAX, MAX_BITS, MAX_COMPONENTS, PLANES, TERM_DIVISOR
 from cccf_index.kernels.lookup import find_sorted, get_element
 from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_segment
 from cccf_index.kernels.search import make_workspace
@@ -79,7 +79,7 @@ def plain_sketches(segment, values, factors):
     """The sketches of all rows by the definition, in integers that cannot overflow, and their largest parts."""
     signs, coarse = stored_codes(segment)
     agreement = np.einsum("nkj,kj->nk", signs, values) * factors.astype(np.int64)
-    terms = agreement * coarse // UNIT
+    terms = agreement * coarse // TERM_DIVISOR
     return terms.sum(axis=1), np.abs(agreement).max(), np.abs(np.cumsum(terms, axis=1)).max()
 
 
@@ -142,7 +142,7 @@ def test_no_sketch_is_farther_off_than_its_slip(shape, kind, dtype, largest):
     else:
         query = unpack_planes(planes, shape, 1) * batch.weights[0].astype(np.float64)[:, None]
     exact = np.einsum("nkj,kj,nk->n", signs, query, weights)
-    assert (np.abs(exact / (unit * UNIT * segment.tables.step) - sketches) <= slips[0]).all()
+    assert (np.abs(exact / (unit * TERM_DIVISOR * segment.tables.step) - sketches) <= slips[0]).all()
 
 
 def extreme_segment(shape, dtype, weight):
@@ -259,7 +259,7 @@ def test_half_precision_numbers_are_read_from_their_bits():
 def test_the_constants_of_the_proof_leave_room():
     """The inequalities that `limits` states, by themselves."""
     assert limits.CODED_PEAK + MAX_BITS / 2 <= LANE_MAX
-    term = limits.COARSE_REACH / UNIT
+    term = limits.COARSE_REACH / TERM_DIVISOR
     assert limits.CODED_SUM + MAX_COMPONENTS * (term / 2 + 1) <= LANE_MAX
     assert limits.REAL_SUM + MAX_COMPONENTS * (term + 1) <= LANE_MAX
     assert MAX_BITS * limits.TOP <= LANE_MAX

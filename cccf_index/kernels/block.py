@@ -92,7 +92,7 @@ def sketch_block(context, segment, group, first, n_words, planes, n_planes, fact
 
     Bit b of the values of a query stands in plane b, the highest first, for each word of a component. The agreement of
     a code with the values is ``top - 2 * sum_b 2^b * hamming(code, plane b)``, and the sketch of a row the sum of
-    ``floor(factor * agreement * coarse / UNIT)`` over the components that query and group share.
+    ``floor(factor * agreement * coarse / TERM_DIVISOR)`` over the components that query and group share.
 
     segment: record of `layout`; group, first, n_words, n_planes: int64; planes: words (G * W * planes,);
     factors: int16 (G,); top, limit: int16. Returns uint64, bit i for row ``first + i``.
@@ -148,7 +148,7 @@ def sketch_block(context, segment, group, first, n_words, planes, n_planes, fact
             twice = builder.mul(hamming.value(), splat(builder, builder.add(factor, factor)))
             agreement = builder.sub(splat(builder, builder.mul(top, factor)), twice)
             weights = load(builder, builder.add(coarse, builder.add(item(bases, k), slot)), I8)
-            weights = builder.shl(builder.zext(weights, lanes(I16)), equal(I16, 7))  # * 2^7 / 2^16: / UNIT
+            weights = builder.shl(builder.zext(weights, lanes(I16)), equal(I16, 7))  # * 2^7 / 2^16: / TERM_DIVISOR
             total.add(high_product(builder, agreement, weights))
 
         n_components, shards, bases, coarse = (field(n) for n in ("n_components", "shards", "bases", "coarse"))

@@ -7,7 +7,7 @@ what the largest weights in the cell allow (the *weight* bound). Both leave room
 import numpy as np
 
 from cccf_index.kernels.decorators import kernel
-from cccf_index.kernels.limits import LANE_MAX, UNIT
+from cccf_index.kernels.limits import LANE_MAX, TERM_DIVISOR
 from cccf_index.kernels.memory import read, view_array
 
 TINY = 1e-37  # below, the rounding of float32 is not relative any more
@@ -38,8 +38,10 @@ def measure_cells(segment, workspace, products, caps, slips):
                 products[c] += value * row[c]
     for k in range(segment.n_components):
         most = workspace.reach[k] * np.float32(1 + 1e-4)
-        error = workspace.sketch_error[k] * (1.001 / UNIT / segment.step)  # in float64: a step may be tiny
-        certain = (workspace.sketch_reach[k] + workspace.sketch_error[k]) * np.float32(1.001 * segment.slip / UNIT)
+        error = workspace.sketch_error[k] * (1.001 / TERM_DIVISOR / segment.step)  # in float64: a step may be tiny
+        certain = (workspace.sketch_reach[k] + workspace.sketch_error[k]) * np.float32(
+            1.001 * segment.slip / TERM_DIVISOR
+        )
         row = peaks[k * n_cells : (k + 1) * n_cells]
         for c in range(n_cells):
             caps[c] += most * row[c]
@@ -47,7 +49,8 @@ def measure_cells(segment, workspace, products, caps, slips):
     return np.sqrt(square)
 
 
-# Invariant: an item of cell c scores less than the worst of the heap if it is nearer, or sketched lower.
+# Invariant: an item of cell c that is nearer to the centre than the first value returned, or whose sketch is below the
+# second, scores less than `worst`.
 @kernel
 def find_thresholds(worst, c, segment, bias_scale, slack, product, cap, norm, unit, slip):
     """Return how far from the centre of cell c an item must be to be good enough, and what its sketch must reach.
@@ -60,7 +63,9 @@ def find_thresholds(worst, c, segment, bias_scale, slack, product, cap, norm, un
     limit = np.int16(min(max(np.floor(least / unit - slip), -LANE_MAX - 1.0), float(LANE_MAX)))
     if cap < least:
         return np.inf, limit
-    return (least - product) / norm if norm > 0 else least, limit
+    if norm > 0:
+        return (least - product) / norm, limit
+    return least, limit  # a query of zeros: all items score their biases, and least <= 0 keeps them all
 
 
 @kernel

@@ -12,6 +12,6 @@ entry = njit(cache=True, **OPTIONS)  # called from Python
 allocating_kernel = njit(nogil=True)
 allocating_entry = njit(cache=True, nogil=True)
 
-# A sum may be taken in any order, which is the same order in every run: so it can use all lanes of a register.
+# The compiler may reorder sums, so that they use all lanes of a register; the order is the same in every run.
 reordering_kernel = njit(fastmath={"reassoc", "contract"}, **OPTIONS)
 training_kernel = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})

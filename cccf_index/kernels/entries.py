@@ -16,23 +16,23 @@ from cccf_index.kernels.decorators import allocating_entry, allocating_kernel
 from cccf_index.kernels.filters import Filters
 from cccf_index.kernels.heaps import EMPTY_ID
 from cccf_index.kernels.memory import read, view_array, view_segment
-from cccf_index.kernels.scoring import add_scores, start_scores
-from cccf_index.kernels.search import TILE, make_workspace, offer, scan, score_all, search
+from cccf_index.kernels.scoring import add_item_scores, start_scores
+from cccf_index.kernels.search import TILE, make_workspace, offer, score_all, search, search_brute_force
 from cccf_index.kernels.sketches import prepare_query
 
 
 @allocating_kernel
-def _search(address, filters, batch, budget, exact, scores, ids):
+def _search(address, filters, batch, budget, complete, scores, ids):
     segment = view_segment(address)
     workspace = make_workspace(segment, batch, min(scores.shape[0], TILE))
-    search(segment, filters, batch, budget, exact, workspace, scores, ids)
+    search(segment, filters, batch, budget, complete, workspace, scores, ids)
 
 
 @allocating_kernel
-def _scan(address, filters, batch, scores, ids):
+def _search_brute_force(address, filters, batch, scores, ids):
     segment = view_segment(address)
     every = empty_scores(batch, read(segment.starts, segment.n_groups, np.int64))
-    scan(segment, filters, batch, every, make_workspace(segment, batch, 1), scores, ids)
+    search_brute_force(segment, filters, batch, every, make_workspace(segment, batch, 1), scores, ids)
 
 
 @allocating_kernel
@@ -44,40 +44,40 @@ def _score(address, batch, q, scores):
 @allocating_entry
 def search_coded(
     address, deleted, exclude_starts, exclude_ids, words, weights, bias_scales, item_weights, n_bits, n_planes, slack,
-    budget, exact, scores, ids,
+    budget, complete, scores, ids,
 ):  # fmt: skip
     """Search a segment with codes; see `search.search`."""
     batch = CodedBatch(words, weights, bias_scales, item_weights, n_bits, n_planes, slack)
-    _search(address, Filters(deleted, exclude_starts, exclude_ids), batch, budget, exact, scores, ids)
+    _search(address, Filters(deleted, exclude_starts, exclude_ids), batch, budget, complete, scores, ids)
 
 
 @allocating_entry
 def search_real(
     address, deleted, exclude_starts, exclude_ids, words, vectors, item_weights, n_bits, n_planes, slack, budget,
-    exact, scores, ids,
+    complete, scores, ids,
 ):  # fmt: skip
     """Search a segment with vectors; see `search.search`."""
     batch = RealBatch(words, vectors, item_weights, n_bits, n_planes, slack)
-    _search(address, Filters(deleted, exclude_starts, exclude_ids), batch, budget, exact, scores, ids)
+    _search(address, Filters(deleted, exclude_starts, exclude_ids), batch, budget, complete, scores, ids)
 
 
 @allocating_entry
-def scan_coded(
+def brute_force_coded(
     address, deleted, exclude_starts, exclude_ids, words, weights, bias_scales, item_weights, n_bits, n_planes, slack,
     scores, ids,
 ):  # fmt: skip
-    """Score every item of a segment with codes; see `search.scan`."""
+    """Score every item of a segment with codes; see `search.search_brute_force`."""
     batch = CodedBatch(words, weights, bias_scales, item_weights, n_bits, n_planes, slack)
-    _scan(address, Filters(deleted, exclude_starts, exclude_ids), batch, scores, ids)
+    _search_brute_force(address, Filters(deleted, exclude_starts, exclude_ids), batch, scores, ids)
 
 
 @allocating_entry
-def scan_real(
+def brute_force_real(
     address, deleted, exclude_starts, exclude_ids, words, vectors, item_weights, n_bits, n_planes, slack, scores, ids
 ):
-    """Score every item of a segment with vectors; see `search.scan`."""
+    """Score every item of a segment with vectors; see `search.search_brute_force`."""
     batch = RealBatch(words, vectors, item_weights, n_bits, n_planes, slack)
-    _scan(address, Filters(deleted, exclude_starts, exclude_ids), batch, scores, ids)
+    _search_brute_force(address, Filters(deleted, exclude_starts, exclude_ids), batch, scores, ids)
 
 
 @allocating_entry
@@ -107,7 +107,7 @@ def rank_rows(address, words, vectors, item_weights, n_bits, n_planes, slack, ro
             if row != EMPTY_ID:
                 group = np.searchsorted(starts, row, side="right") - 1
                 start_scores(workspace.scores, 1, row, segment, bias_scale(batch, q))
-                add_scores(workspace.scores, 1, row, group, segment, batch, q, workspace.sums[0])
+                add_item_scores(workspace.scores, 1, row, group, segment, batch, q, workspace.sums[0])
                 offer(workspace.scores[0], row, segment, nothing, q, scores[q], ids[q])
 
 
@@ -115,9 +115,9 @@ class Entries(NamedTuple):
     """The entry points for one kind of queries."""
 
     search: Any
-    scan: Any
+    brute_force: Any
     score: Any
 
 
-CODED = Entries(search_coded, scan_coded, score_coded)
-REAL = Entries(search_real, scan_real, score_real)
+CODED = Entries(search_coded, brute_force_coded, score_coded)
+REAL = Entries(search_real, brute_force_real, score_real)

@@ -1,6 +1,6 @@
 """Limits of codes, and why no sketch overflows: every constant of the proof stands here with its arithmetic.
 
-A sketch estimates a score in a lane of 16 bits: the sum of ``floor(factor * agreement * coarse / UNIT)`` over
+A sketch estimates a score in a lane of 16 bits: the sum of ``floor(factor * agreement * coarse / TERM_DIVISOR)`` over
 components, where ``factor`` stands for the query's weight, ``agreement`` for how far code and query agree, and
 ``coarse`` for the item's weight in one byte. Two things must stay within a lane, whatever the item:
 ``factor * agreement``, and the sum.
@@ -11,23 +11,25 @@ MAX_BITS = 512
 BLOCK = 64  # rows of a block: those that reach a limit are one 64-bit mask
 
 LANE_MAX = 2**15 - 1
-UNIT = 2**9  # a product keeps the upper 16 bits of (factor * agreement) * (coarse * 2^7): it is divided by 2^16 / 2^7
+TERM_DIVISOR = 2**9  # a term is the upper half of the 32 bits of (factor * agreement) * (coarse * 2^7): / 2^16 * 2^7
 PLANES = 6  # bits of each value of a real-valued query; 1 for codes
 TOP = 2**PLANES - 1  # values become odd integers from -TOP to TOP, so |agreement| <= MAX_BITS * TOP
 assert MAX_BITS * TOP <= LANE_MAX
 
 COARSE_MAX = 255
 COARSE_ERROR = 0.501  # of a coarse weight: half a unit, and the rounding of the division
-COARSE_REACH = LANE_MAX + MAX_BITS * COARSE_ERROR  # n_bits * (coarse + COARSE_ERROR), by `max_coarse`
+# n_bits * (coarse + COARSE_ERROR) is at most this, as `max_coarse` keeps n_bits * coarse <= LANE_MAX
+COARSE_REACH = LANE_MAX + MAX_BITS * COARSE_ERROR
 
 # The floor of each term takes away less than 1, and 1 more is left for the rounding of float64.
 SUM_MAX = LANE_MAX - MAX_COMPONENTS - 1
 # Coded queries: rounding a factor moves it by at most 1/2, so |factor * agreement| by n_bits / 2 ...
 CODED_PEAK = LANE_MAX - MAX_BITS / 2
-# ... and each term of the sum by coarse * n_bits / 2 / UNIT.
-CODED_SUM = SUM_MAX - MAX_COMPONENTS * COARSE_REACH / 2 / UNIT
-# Real-valued queries: rounding a value to an odd integer moves it by at most 1, each term by coarse * n_bits / UNIT.
-REAL_SUM = SUM_MAX - MAX_COMPONENTS * COARSE_REACH / UNIT
+# ... and each term of the sum by coarse * n_bits / 2 / TERM_DIVISOR.
+CODED_SUM = SUM_MAX - MAX_COMPONENTS * COARSE_REACH / 2 / TERM_DIVISOR
+# Real-valued queries: rounding a value to an odd integer moves it by at most 1, each term by coarse * n_bits /
+# TERM_DIVISOR. All values then share one factor, rounded down, so that neither limit is passed.
+REAL_SUM = SUM_MAX - MAX_COMPONENTS * COARSE_REACH / TERM_DIVISOR
 
 
 def max_coarse(n_bits: int) -> int:

@@ -29,9 +29,9 @@ def inner_product_half(query, vectors, row):
 # O(k' * (d + log k)) for each query.
 @entry
 def rank_found(queries, vectors, halves, sorted_ids, order, found, scores, ids):
-    """Offer the items `found`, int64 (nq, k'), to the heaps; return an id without a vector and one without a score.
+    """Offer the items `found`, int64 (nq, k'), to the heaps; return (missing, wrong).
 
-    Either is -1 where there is none.
+    missing: an id that has no vector; wrong: one whose score is not finite; -1 where there is none.
 
     queries: float32 (nq, d); vectors: float32 (n, d), or halves: uint16 (n, d), the bits of float16: the other is
     empty; sorted_ids, order: see `find_vector`; scores, ids: the heaps, (nq, k) each.

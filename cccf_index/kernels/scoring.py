@@ -16,14 +16,14 @@ from cccf_index.kernels.memory import popcount, read, view_array
 @kernel
 def start_scores(scores, n, row, segment, bias_scale):
     """Set the first n scores to the biases of the rows from `row` on, or to zero."""
-    lane = scores.dtype.type
+    number = scores.dtype.type
     for i in range(n):
         if segment.bias == 0:
             scores[i] = 0
         elif segment.float_bias:
-            scores[i] = lane(read(segment.bias, row + i, np.float32)) * bias_scale
+            scores[i] = number(read(segment.bias, row + i, np.float32)) * bias_scale
         else:
-            scores[i] = lane(read(segment.bias, row + i, np.int32)) * bias_scale
+            scores[i] = number(read(segment.bias, row + i, np.int32)) * bias_scale
 
 
 @kernel
@@ -50,7 +50,7 @@ def weight_address(segment, k, slot, item_weights):
 def score_codes(scores, n, row, group, segment, item_weights, words, query_weights, n_bits):
     """Add the scores of n rows from `row` on, for the query code `words` (G, W) with its weights (G,)."""
     n_words = words.shape[1]
-    lane = scores.dtype.type
+    number = scores.dtype.type
     for k in range(segment.n_components):
         query_weight = query_weights[k]
         slot = find_slot(segment, group, k, row)
@@ -62,13 +62,13 @@ def score_codes(scores, n, row, group, segment, item_weights, words, query_weigh
             word = words[k, 0]
             for i in range(n):
                 agreement = n_bits - 2 * np.int32(popcount(codes[i] ^ word))
-                scores[i] += query_weight * lane(weights[i]) * lane(agreement)
+                scores[i] += query_weight * number(weights[i]) * number(agreement)
         else:
             for i in range(n):
                 hamming = np.int32(0)
                 for w in range(n_words):
                     hamming += np.int32(popcount(codes[i * n_words + w] ^ words[k, w]))
-                scores[i] += query_weight * lane(weights[i]) * lane(n_bits - 2 * hamming)
+                scores[i] += query_weight * number(weights[i]) * number(n_bits - 2 * hamming)
 
 
 # O(n * r / 4) for each component of the group. Invariant: row .. row + n lie in the group.
@@ -90,12 +90,12 @@ def score_vector(scores, n, row, group, segment, item_weights, sums, code_size, 
             scores[i] += np.float32(weights[i]) * total
 
 
-def add_scores(scores: Any, n: int, row: int, group: int, segment: Any, batch: Any, q: int, sums: Any) -> None:
+def add_item_scores(scores: Any, n: int, row: int, group: int, segment: Any, batch: Any, q: int, sums: Any) -> None:
     """Add the scores of n rows of a group, from `row` on, for query q; sums: of a real-valued query."""
 
 
-@overload(add_scores, jit_options=OPTIONS)
-def pick_add_scores(scores, n, row, group, segment, batch, q, sums):
+@overload(add_item_scores, jit_options=OPTIONS)
+def pick_add_item_scores(scores, n, row, group, segment, batch, q, sums):
     """Pick the coded or the real-valued variant at compile time."""
 
     def add_coded(scores, n, row, group, segment, batch, q, sums):

@@ -18,10 +18,10 @@ from cccf_index.kernels.bounds import estimate_best, find_thresholds, measure_ce
 from cccf_index.kernels.decorators import allocating_kernel, kernel
 from cccf_index.kernels.filters import is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
-from cccf_index.kernels.limits import BLOCK, UNIT
+from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
 from cccf_index.kernels.memory import lowest_bit, popcount, read
-from cccf_index.kernels.scoring import add_scores, start_scores
+from cccf_index.kernels.scoring import add_item_scores, start_scores
 from cccf_index.kernels.sketches import prepare_query
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order
@@ -35,7 +35,7 @@ class Workspace(NamedTuple):
     vector: NDArray[np.float32]  # (G * r,): the query that is being prepared
     reach: NDArray[np.float32]  # (G,): the most that an item of weight 1 in component k can score with it
     sketch_reach: NDArray[np.float32]  # (G,): the largest |factor * agreement| of its sketches
-    sketch_error: NDArray[np.float32]  # (G,): by how much that is off
+    sketch_error: NDArray[np.float32]  # (G,): the largest error of that, from rounding the query
     planes: NDArray[Any]  # (tile, G * W * planes): see `sketch_block`
     factors: NDArray[np.int16]  # (tile, G)
     sums: NDArray[np.float32]  # (tile, G * nibbles * 16): of real-valued queries, see `fill_sums`
@@ -84,9 +84,10 @@ def offer(score, row, segment, filters, q, scores, ids):
 
 @kernel
 def locate_block(c, block, segment):
-    """Return where to read a block of cell c: its group, the first row, how many, and as a mask those of the block.
+    """Return the group of a block of cell c, the first row to read, how many, and a mask of those in the block.
 
-    They are 64 rows of the group, also where the block has fewer, or all rows of a group that has fewer.
+    64 rows are read, also where the block has fewer: the others are its neighbours in the group. A group of fewer rows
+    is read whole.
     """
     group = read(segment.cell_groups, c, np.int64)
     start, stop = read(segment.starts, group, np.int64), read(segment.starts, group + 1, np.int64)
@@ -107,13 +108,13 @@ def offer_found(found, group, row, n, segment, filters, batch, q, sums, room, sc
     together = popcount(found) > MANY
     if together:
         start_scores(room, n, row, segment, bias_scale(batch, q))
-        add_scores(room, n, row, group, segment, batch, q, sums)
+        add_item_scores(room, n, row, group, segment, batch, q, sums)
     while found:
         place = np.int64(lowest_bit(found))
         found &= found - np.uint64(1)
         if not together:
             start_scores(room[place:], 1, row + place, segment, bias_scale(batch, q))
-            add_scores(room[place:], 1, row + place, group, segment, batch, q, sums)
+            add_item_scores(room[place:], 1, row + place, group, segment, batch, q, sums)
         offer(room[place], row + place, segment, filters, q, scores, ids)
 
 
@@ -125,7 +126,7 @@ def probe(segment, filters, batch, q, workspace, i, budget, scores, ids):
     products, caps, slips = workspace.products[i], workspace.caps[i], workspace.slips[i]
     next_block, keys, heap = workspace.next_block[i], workspace.keys, workspace.heap
     bias, slack = np.float64(bias_scale(batch, q)), batch.slack
-    unit = prepare_query(batch, q, segment, workspace, i) * UNIT * segment.step
+    unit = prepare_query(batch, q, segment, workspace, i) * TERM_DIVISOR * segment.step
     norm = measure_cells(segment, workspace, products, caps, slips)
     workspace.units[i], workspace.norms[i] = unit, norm
     for c in range(segment.n_cells):
@@ -209,17 +210,17 @@ def sweep(segment, filters, batch, start, n, workspace, scores, ids):
 
 # O(cells * d) for each query, and O(G) for each row of the blocks that no bound excludes.
 @kernel
-def search(segment, filters, batch, budget, exact, workspace, scores, ids):
+def search(segment, filters, batch, budget, complete, workspace, scores, ids):
     """Offer a segment's items to the heaps (`scores`, `ids`), (nq, k) each: the `budget` most promising blocks first.
 
-    If `exact`, then all others that may hold an item that is good enough.
+    If `complete`, then all others that may hold an item that is good enough.
     """
     nq = scores.shape[0]
     for first in range(0, nq, TILE):
         n = min(TILE, nq - first)
         for i in range(n):
             probe(segment, filters, batch, first + i, workspace, i, budget, scores[first + i], ids[first + i])
-        if exact:
+        if complete:
             sweep(segment, filters, batch, first, n, workspace, scores, ids)
 
 
@@ -231,11 +232,11 @@ def score_all(segment, batch, q, workspace, scores):
         start, stop = read(segment.starts, group, np.int64), read(segment.starts, group + 1, np.int64)
         part = scores[start:stop]
         start_scores(part, part.size, start, segment, bias_scale(batch, q))
-        add_scores(part, part.size, start, group, segment, batch, q, workspace.sums[0])
+        add_item_scores(part, part.size, start, group, segment, batch, q, workspace.sums[0])
 
 
 @kernel
-def scan(segment, filters, batch, every, workspace, scores, ids):
+def search_brute_force(segment, filters, batch, every, workspace, scores, ids):
     """Offer all items of a segment to the heaps, each scored exactly: what `search` must agree with.
 
     every: room for the scores of all rows, (n,).

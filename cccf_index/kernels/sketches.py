@@ -11,7 +11,7 @@ from numba.extending import overload
 
 from cccf_index.kernels.batches import is_real
 from cccf_index.kernels.decorators import OPTIONS, kernel
-from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, LANE_MAX, REAL_SUM, SUM_MAX, TOP, UNIT
+from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, LANE_MAX, REAL_SUM, SUM_MAX, TERM_DIVISOR, TOP
 from cccf_index.kernels.memory import read
 
 
@@ -27,7 +27,7 @@ def sketch_code(words, weights, n_bits, segment, workspace, planes, factors):
         size = np.float64(weights[k]) * n_bits
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    unit = max(largest / CODED_PEAK, total / (UNIT * CODED_SUM))
+    unit = max(largest / CODED_PEAK, total / (TERM_DIVISOR * CODED_SUM))
     unit = unit if unit > 0 else 1.0
     n_words, word_bits = words.shape[1], 8 * words.itemsize
     for k in range(weights.size):
@@ -62,7 +62,7 @@ def sketch_vector(query, n_bits, n_words, n_planes, segment, workspace, planes, 
             largest = max(largest, np.float64(abs(query[j])))
         workspace.reach[k] = size
         total += size * read(segment.ceilings, k, np.float64)
-    unit = max(largest / TOP, total / (UNIT * REAL_SUM))
+    unit = max(largest / TOP, total / (TERM_DIVISOR * REAL_SUM))
     unit = unit if unit > 0 else 1.0
     planes[:] = 0
     largest, total = 0.0, 0.0
@@ -79,7 +79,7 @@ def sketch_vector(query, n_bits, n_words, n_planes, segment, workspace, planes, 
         workspace.sketch_reach[k], workspace.sketch_error[k] = size, error
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    factor = np.floor(min(LANE_MAX / largest, UNIT * SUM_MAX / max(total, 1.0)))
+    factor = np.floor(min(LANE_MAX / largest, TERM_DIVISOR * SUM_MAX / max(total, 1.0)))
     for k in range(factors.size):
         factors[k] = np.int16(factor)
         workspace.sketch_reach[k] *= factor

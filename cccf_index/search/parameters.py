@@ -113,12 +113,12 @@ class SearchOptions(NamedTuple):
         )
 
     @property
-    def is_exact(self) -> bool:
-        """Whether no good item may be missed."""
+    def is_complete(self) -> bool:
+        """Whether all items are looked at that may be good enough, however many."""
         return self.max_items is None
 
     def count_blocks(self, part: Part) -> int:
-        """Return how many blocks of a part are looked at first, the most promising; if not exact, no others."""
+        """Return how many blocks of a part are looked at first, the most promising; with `max_items` no others."""
         if self.max_items is None:
             return PROBES
         return min(-(-self.max_items * len(part) // (self.n_items * BLOCK)), len(part.segment))

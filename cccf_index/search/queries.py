@@ -14,7 +14,7 @@ from cccf_index.codes import MAX_SCALE, MAX_WEIGHT, CompositionalCodes, round_we
 from cccf_index.kernels.batches import CodedBatch, RealBatch
 from cccf_index.kernels.entries import CODED, REAL, Entries
 from cccf_index.kernels.limits import PLANES
-from cccf_index.kernels.rounding import round_queries
+from cccf_index.kernels.query_weights import round_queries
 from cccf_index.storage.segment import Segment
 
 FLOAT_SLACK = 2e-5  # at most some 200 roundings of float32 in a score of 64 components of 512 bits
@@ -54,26 +54,26 @@ class CodedQueries:
 
     @classmethod
     def from_integers(
-        cls, codes: CompositionalCodes, scale: int | None, item_scale: float, with_bias: bool, rows: Any
+        cls, codes: CompositionalCodes, scale: int | str, item_scale: float, with_bias: bool, rows: Any
     ) -> CodedQueries:
-        """Round the weights at `scale`; None takes for each query the largest that fits 32 bits.
+        """Round the weights at `scale`; "auto": for each query the largest scale at which scores fit 32 bits.
 
-        It does so with item weights of one byte. Where items have a bias, scales are whole numbers, which biases can be
+        They do so if item weights are one byte. Where items have a bias, scales are whole numbers, which biases can be
         multiplied by. `rows` are the places of the codes in what the user passed.
         """
         weights = np.empty(codes.weights.shape, dtype=np.int64)
         scales, divisors = np.empty((2, len(codes)))
         bias_scales = np.empty(len(codes), dtype=np.int64)
         most = min(2**16 - 1, (2**31 - 1) // (255 * codes.d))
+        fixed = 0.0 if scale == "auto" else float(scale)
         largest, lost = round_queries(
-            codes.weights, float(scale or 0), most, float(MAX_SCALE), with_bias, item_scale, weights, scales,
-            bias_scales, divisors,
-        )  # fmt: skip
+            codes.weights, fixed, most, float(MAX_SCALE), with_bias, item_scale, weights, scales, bias_scales, divisors
+        )
         if largest > MAX_WEIGHT:
             round_weights(codes.weights, scales[:, None], "x", rows)  # raises an error that says where
         if lost:
             warnings.warn(
-                f"All weights of a query round to 0 at scale={scale or 'auto'}: every item scores 0 for it. "
+                f"All weights of a query round to 0 at scale={scale}: every item scores 0 for it. "
                 "Use a larger scale, or None.",
                 stacklevel=5,
             )

@@ -42,18 +42,18 @@ def _search_part(
     part: Part, queries: Queries, rows: slice, filters: Filters, options: SearchOptions, scores: Any, ids: Any
 ) -> None:
     """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`."""
-    segment, budget, exact = part.segment, options.count_blocks(part), options.is_exact
+    segment, budget, complete = part.segment, options.count_blocks(part), options.is_complete
     batch = queries.batch(rows, segment)
     if options.shortlist and isinstance(queries, RealQueries):
         n = min(options.shortlist * scores.shape[1], len(part))
         likely, chosen = make_heaps(len(scores), n, BELOW_ALL["f"])
         drafts = queries.nearest_codes.batch(rows, segment)
-        search_coded(segment.row_address, *filters, *drafts, budget, exact, likely, chosen)
+        search_coded(segment.row_address, *filters, *drafts, budget, complete, likely, chosen)
         rank_rows(segment.address, *batch, chosen, scores, ids)
     elif options.prune:
-        queries.entries.search(segment.address, *filters, *batch, budget, exact, scores, ids)
+        queries.entries.search(segment.address, *filters, *batch, budget, complete, scores, ids)
     else:
-        queries.entries.scan(segment.address, *filters, *batch, scores, ids)
+        queries.entries.brute_force(segment.address, *filters, *batch, scores, ids)
 
 
 def _make_filters(part: Part, excluded: ExcludedIds, rows: slice) -> Filters:
@@ -99,5 +99,6 @@ def _find_above(
     if not ids:
         return np.empty(0, np.float32), np.empty(0, np.int64)
     score, distance, identity = np.concatenate(scores), np.concatenate(distances), np.concatenate(ids)
+    # the order of `heaps.is_worse`
     best_first = np.lexsort((identity, -score.astype(np.float64 if score.dtype.kind == "f" else np.int64)))
     return distance[best_first], identity[best_first]

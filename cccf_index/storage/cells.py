@@ -1,4 +1,4 @@
-"""Cells: items of a group around a centre, the farthest first, so that the ball bound always leaves a prefix."""
+"""Cells: items of a group around a centre, the farthest first: after a block that is too near, all others are, too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLE = 128  # items for each cell that k-means learns from
 ITERATIONS = 8
 MAX_CLUSTERED_DIMENSION = 2048  # longer expanded vectors are not clustered
 STEP = 65536  # vectors expanded at a time
-TINY = 1e-37  # below, float32 is less exact; no radius is that small
+MIN_RADIUS = 1e-37  # below, float32 is less exact
 
 
 class Cells(NamedTuple):
@@ -70,7 +70,7 @@ def arrange_cells(
     heads = np.repeat(starts[:-1] - BLOCK * block_starts[:-1], n_blocks) + BLOCK * np.arange(n_blocks.sum())
     # leave room for the rounding, in float32, of products with the centre (d terms) and of scores
     sure = (1e-4 + centres.shape[1] * 2.0**-23) * np.linalg.norm(centres.astype(np.float64), axis=1)
-    radii = distances[order][heads] * (1 + 1e-4) + np.repeat(sure, n_blocks) + TINY
+    radii = distances[order][heads] * (1 + 1e-4) + np.repeat(sure, n_blocks) + MIN_RADIUS
     groups = np.repeat(np.arange(n_groups), counts)
     return Cells(order, groups, starts, block_starts, np.ascontiguousarray(centres.T), radii.astype(np.float32))
 

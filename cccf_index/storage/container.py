@@ -36,7 +36,7 @@ READERS = {
 _MAGIC, _END = b"CCCFfile", b"CCCFdone"
 
 Meta = dict[str, Any]
-Arrays = Iterable[tuple[str, NDArray[Any], int]]  # name, array, and how many bytes into it the boundary is to lie
+Arrays = Iterable[tuple[str, NDArray[Any], int]]  # name, array, and which of its bytes lies on a 64-byte boundary
 
 
 # what reading a manifest that does not fit its arrays may raise

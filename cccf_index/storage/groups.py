@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
-MAX_PADDING = 1.1  # a single group may store so many codes for each that is not zero
+MAX_PADDING = 1.1  # one group for all, if it stores at most so many codes for each that is not zero
 
 
 def find_component_sets(weights: NDArray[Any]) -> NDArray[np.uint64]:

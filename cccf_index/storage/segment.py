@@ -131,7 +131,7 @@ class Segment:
         return np.argsort(self.ids).astype(np.min_scalar_type(len(self)))
 
     @cached_property
-    def peaks(self) -> NDArray[Any]:
+    def largest_weights(self) -> NDArray[Any]:
         """The largest weight of each component (G,)."""
         return self.tables.peaks.max(axis=1).astype(np.float64)
 

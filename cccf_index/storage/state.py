@@ -58,7 +58,7 @@ class Part:
         return Part(Segment.build(self.segment.decode(rows), self.segment.n_bits, clustered))
 
     def mask(self, alive: NDArray[np.bool_]) -> Part:
-        """Return the part with all rows deleted but where `alive`, which no deleted row may be."""
+        """Return the part with only the `alive` rows, none of which may be deleted already."""
         dead = np.packbits(~alive, bitorder="little")
         dead.flags.writeable = False
         return Part(self.segment, dead, len(alive) - int(np.count_nonzero(alive)))

@@ -10,10 +10,10 @@ from cccf_index.kernels.decorators import entry
 def round_queries(weights, scale, most, most_scale, whole, item_scale, rounded, scales, bias_scales, divisors):
     """Round the weights of queries times their scale; return the largest, and whether all of some query became 0.
 
-    weights: float32 (nq, G). scale: float, or 0 to make the largest weight of each query `most`. most_scale: the
-    largest scale where it must be `whole`, a whole number that biases can be multiplied by. item_scale: that of the
-    items. Filled are rounded: int64 (nq, G); scales, float64 (nq,); bias_scales, int64 (nq,); and divisors, float64
-    (nq,), what scores are divided by.
+    weights: float32 (nq, G). scale: float, or 0 to make the largest weight of each query `most`. whole: whether scales
+    must be whole numbers, which biases can be multiplied by; most_scale: the largest of those. item_scale: the scale
+    of the items. Filled are rounded: int64 (nq, G); scales: float64 (nq,); bias_scales: int64 (nq,); and divisors:
+    float64 (nq,), what scores are divided by.
     """
     largest, any_lost = 0.0, False
     for q in range(weights.shape[0]):
