@@ -43,7 +43,7 @@ def _prepare(address, batch):
     segment = view_segment(address)
     workspace = make_workspace(segment, batch, 1)
     unit = prepare_query(batch, 0, segment, workspace, 0)
-    measure_cells(segment, workspace, workspace.products[0], workspace.caps[0], workspace.slips[0])
+    measure_cells(segment, workspace.prepared, workspace.products[0], workspace.caps[0], workspace.slips[0])
     return workspace.planes[0], workspace.factors[0], unit, workspace.slips[0]
 
 

@@ -16,13 +16,13 @@ LIKELY = 0.3  # good items have about this share of what their distance from the
 
 # O(cells * d), vectorised over the cells. Invariant: caps and slips are safe against rounding, and so are the radii.
 @kernel
-def measure_cells(segment, workspace, products, caps, slips):
+def measure_cells(segment, prepared, products, caps, slips):
     """Measure the prepared query against all cells; return its length.
 
     Filled are, float32 (cells,): products, with the centres; caps, what the weights allow; slips, how far sketches are
     off.
     """
-    n_cells, vector = segment.n_cells, workspace.vector
+    n_cells, vector = segment.n_cells, prepared.vector
     centres = view_array(segment.centres, vector.size * n_cells, np.float32)
     peaks = view_array(segment.peaks, segment.n_components * n_cells, np.float32)
     products[:] = 0
@@ -37,9 +37,9 @@ def measure_cells(segment, workspace, products, caps, slips):
             for c in range(n_cells):
                 products[c] += value * row[c]
     for k in range(segment.n_components):
-        most = workspace.reach[k] * np.float32(1 + 1e-4)
-        error = workspace.sketch_error[k] * (1.001 / TERM_DIVISOR / segment.step)  # in float64: a step may be tiny
-        certain = (workspace.sketch_reach[k] + workspace.sketch_error[k]) * np.float32(
+        most = prepared.reach[k] * np.float32(1 + 1e-4)
+        error = prepared.sketch_error[k] * (1.001 / TERM_DIVISOR / segment.step)  # in float64: a step may be tiny
+        certain = (prepared.sketch_reach[k] + prepared.sketch_error[k]) * np.float32(
             1.001 * segment.slip / TERM_DIVISOR
         )
         row = peaks[k * n_cells : (k + 1) * n_cells]

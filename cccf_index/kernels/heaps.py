@@ -49,7 +49,7 @@ def replace_worst(scores, ids, score, identity):
         other = child + 1
         if other < k and is_worse(scores[other], ids[other], scores[child], ids[child]):
             child = other
-        if not is_worse(scores[child], ids[child], score, identity):
+        if is_worse(score, identity, scores[child], ids[child]):
             break
         scores[place], ids[place] = scores[child], ids[child]
         place = child

@@ -22,7 +22,7 @@ from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
 from cccf_index.kernels.memory import lowest_bit, popcount, read
 from cccf_index.kernels.scoring import add_item_scores, start_scores
-from cccf_index.kernels.sketches import prepare_query
+from cccf_index.kernels.sketches import PreparedQuery, prepare_query
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order
 TILE = 16  # queries that look at a block while it is in the first cache
@@ -32,10 +32,7 @@ MANY = 8  # rows of a block that are scored together rather than one by one
 class Workspace(NamedTuple):
     """Where a tile of queries is prepared and blocks are chosen for it; row i is that of one query."""
 
-    vector: NDArray[np.float32]  # (G * r,): the query that is being prepared
-    reach: NDArray[np.float32]  # (G,): the most that an item of weight 1 in component k can score with it
-    sketch_reach: NDArray[np.float32]  # (G,): the largest |factor * agreement| of its sketches
-    sketch_error: NDArray[np.float32]  # (G,): the largest error of that, from rounding the query
+    prepared: PreparedQuery  # one query at a time
     planes: NDArray[Any]  # (tile, G * W * planes): see `sketch_block`
     factors: NDArray[np.int16]  # (tile, G)
     sums: NDArray[np.float32]  # (tile, G * nibbles * 16): of real-valued queries, see `fill_sums`
@@ -64,7 +61,7 @@ def make_workspace(segment, batch, tile):
     numbers = np.empty((3, tile))
     lanes = np.empty((tile + 2, max(tile, n_components)), np.int16)
     return Workspace(
-        np.empty(n_components * batch.n_bits, np.float32), reaches[0], reaches[1], reaches[2],
+        PreparedQuery(np.empty(n_components * batch.n_bits, np.float32), reaches[0], reaches[1], reaches[2]),
         np.empty((tile, n_components * batch.words.shape[2] * batch.n_planes), batch.words.dtype),
         lanes[:tile, :n_components], np.empty((tile, n_components * n_nibbles * 16), np.float32),
         cells[:tile], cells[tile : 2 * tile], cells[2 * tile : 3 * tile], places[:tile], cells[3 * tile], places[tile],
@@ -115,7 +112,8 @@ def offer_found(found, group, row, n, segment, filters, batch, q, sums, room, sc
         if not together:
             start_scores(room[place:], 1, row + place, segment, bias_scale(batch, q))
             add_item_scores(room[place:], 1, row + place, group, segment, batch, q, sums)
-        offer(room[place], row + place, segment, filters, q, scores, ids)
+        if room[place] >= scores[0]:  # most are not, and a call costs more than the test
+            offer(room[place], row + place, segment, filters, q, scores, ids)
 
 
 # O(cells * d + budget * (G + log cells)).
@@ -127,7 +125,7 @@ def probe(segment, filters, batch, q, workspace, i, budget, scores, ids):
     next_block, keys, heap = workspace.next_block[i], workspace.keys, workspace.heap
     bias, slack = np.float64(bias_scale(batch, q)), batch.slack
     unit = prepare_query(batch, q, segment, workspace, i) * TERM_DIVISOR * segment.step
-    norm = measure_cells(segment, workspace, products, caps, slips)
+    norm = measure_cells(segment, workspace.prepared, products, caps, slips)
     workspace.units[i], workspace.norms[i] = unit, norm
     for c in range(segment.n_cells):
         next_block[c] = read(segment.block_starts, c, np.int64)

@@ -4,10 +4,11 @@ What one unit of ``factor * agreement`` is worth is chosen so that no lane overf
 the proof.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
+from numpy.typing import NDArray
 
 from cccf_index.kernels.batches import is_real
 from cccf_index.kernels.decorators import OPTIONS, kernel
@@ -15,12 +16,20 @@ from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, LANE_MAX, REAL_SUM,
 from cccf_index.kernels.memory import read
 
 
+class PreparedQuery(NamedTuple):
+    """What the bounds need of one query."""
+
+    vector: NDArray[np.float32]  # (G * r,): its expanded vector, or itself
+    reach: NDArray[np.float32]  # (G,): the most that an item of weight 1 in component k can score with it
+    sketch_reach: NDArray[np.float32]  # (G,): the largest |factor * agreement| of its sketches
+    sketch_error: NDArray[np.float32]  # (G,): the largest error of that, from rounding the query
+
+
 @kernel
-def sketch_code(words, weights, n_bits, segment, workspace, planes, factors):
+def sketch_code(words, weights, n_bits, segment, prepared, planes, factors):
     """Prepare the sketches of a coded query; return what one unit of ``factor * agreement`` is worth.
 
-    words: (G, W); weights: (G,). Filled are planes: words (G * W,); factors: int16 (G,); and of the workspace the
-    query as a vector, and how far its scores and sketches reach.
+    words: (G, W); weights: (G,). Filled are planes: words (G * W,); factors: int16 (G,); and `prepared`.
     """
     largest, total = 0.0, 0.0
     for k in range(weights.size):
@@ -34,19 +43,19 @@ def sketch_code(words, weights, n_bits, segment, workspace, planes, factors):
         weight = np.float64(weights[k])
         factor = np.rint(weight / unit)
         factors[k] = np.int16(factor)
-        workspace.reach[k], workspace.sketch_reach[k] = weight * n_bits, factor * n_bits
-        workspace.sketch_error[k] = abs(weight / unit - factor) * n_bits
+        prepared.reach[k], prepared.sketch_reach[k] = weight * n_bits, factor * n_bits
+        prepared.sketch_error[k] = abs(weight / unit - factor) * n_bits
         for w in range(n_words):
             word = np.uint64(words[k, w])
             planes[k * n_words + w] = words[k, w]
             for j in range(k * n_bits + w * word_bits, k * n_bits + min(n_bits, (w + 1) * word_bits)):
-                workspace.vector[j] = weight if word & np.uint64(1) else -weight
+                prepared.vector[j] = weight if word & np.uint64(1) else -weight
                 word >>= np.uint64(1)
     return unit
 
 
 @kernel
-def sketch_vector(query, n_bits, n_words, n_planes, segment, workspace, planes, factors):
+def sketch_vector(query, n_bits, n_words, n_planes, segment, prepared, planes, factors):
     """Prepare the sketches of a real-valued query; return what one unit of ``factor * agreement`` is worth.
 
     query: float32 (G * r,), whose values become odd integers from -TOP to TOP. Filled are planes: words
@@ -57,10 +66,10 @@ def sketch_vector(query, n_bits, n_words, n_planes, segment, workspace, planes, 
     for k in range(factors.size):
         size = 0.0
         for j in range(k * n_bits, (k + 1) * n_bits):
-            workspace.vector[j] = query[j]
+            prepared.vector[j] = query[j]
             size += abs(query[j])
             largest = max(largest, np.float64(abs(query[j])))
-        workspace.reach[k] = size
+        prepared.reach[k] = size
         total += size * read(segment.ceilings, k, np.float64)
     unit = max(largest / TOP, total / (TERM_DIVISOR * REAL_SUM))
     unit = unit if unit > 0 else 1.0
@@ -76,14 +85,14 @@ def sketch_vector(query, n_bits, n_words, n_planes, segment, workspace, planes, 
             first = (k * n_words + j // word_bits) * n_planes
             for b in range(n_planes):
                 planes[first + b] |= planes.dtype.type(((level >> (n_planes - 1 - b)) & 1) << (j % word_bits))
-        workspace.sketch_reach[k], workspace.sketch_error[k] = size, error
+        prepared.sketch_reach[k], prepared.sketch_error[k] = size, error
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
     factor = np.floor(min(LANE_MAX / largest, TERM_DIVISOR * SUM_MAX / max(total, 1.0)))
     for k in range(factors.size):
         factors[k] = np.int16(factor)
-        workspace.sketch_reach[k] *= factor
-        workspace.sketch_error[k] *= factor
+        prepared.sketch_reach[k] *= factor
+        prepared.sketch_error[k] *= factor
     return unit / factor
 
 
@@ -113,12 +122,12 @@ def pick_prepare_query(batch, q, segment, workspace, i):
 
     def prepare_coded(batch, q, segment, workspace, i):
         planes, factors = workspace.planes[i], workspace.factors[i]
-        return sketch_code(batch.words[q], batch.weights[q], batch.n_bits, segment, workspace, planes, factors)
+        return sketch_code(batch.words[q], batch.weights[q], batch.n_bits, segment, workspace.prepared, planes, factors)
 
     def prepare_real(batch, q, segment, workspace, i):
         query, n_bits, n_words = batch.vectors[q], batch.n_bits, batch.words.shape[2]
         planes, factors = workspace.planes[i], workspace.factors[i]
         fill_sums(query, n_bits, segment.n_components, workspace.sums[i])
-        return sketch_vector(query, n_bits, n_words, batch.n_planes, segment, workspace, planes, factors)
+        return sketch_vector(query, n_bits, n_words, batch.n_planes, segment, workspace.prepared, planes, factors)
 
     return prepare_real if is_real(batch) else prepare_coded
