@@ -6,7 +6,7 @@ row's `products` (G, d) are `gram` times the signs of each component; they are k
 
 import numpy as np
 
-from cccf_index.kernels.decorators import training_kernel
+from cccf_index.kernels.decorators import training_entry, training_kernel
 from cccf_index.kernels.linear_algebra import (
     PANEL,
     WIDTH,
@@ -172,7 +172,7 @@ def add_pairs(indices, targets, size, other, panel, linear, gram):
 
 
 # d * p products for a row; BLAS would round a row differently depending on the batch
-@training_kernel
+@training_entry
 def map_rows(x, matrix, out, start, stop):
     """Set each row of `out` (n, d) to ``x @ matrix`` of its row, a matrix of (p, d)."""
     for row in range(start, stop):
@@ -183,7 +183,7 @@ def map_rows(x, matrix, out, start, stop):
 
 
 # d^2 + rounds * (d * flips + G^2 * r) products for a row, and d^2 / 2 for each pair of its own; no value rises.
-@training_kernel
+@training_entry
 def code_rows(indptr, indices, targets, sizes, other, linear, gram, max_active, rounds, signs, weights, start, stop):
     """Improve the bits and weights of the rows `start` to `stop`, each with at most `max_active` weights above zero.
 

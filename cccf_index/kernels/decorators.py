@@ -14,4 +14,6 @@ allocating_entry = njit(cache=True, nogil=True)
 
 # The compiler may reorder sums, so that they use all lanes of a register; the order is the same in every run.
 reordering_kernel = njit(fastmath={"reassoc", "contract"}, **OPTIONS)
-training_kernel = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+TRAINING_MATH = {"reassoc", "contract", "nsz", "arcp"}
+training_kernel = njit(nogil=True, fastmath=TRAINING_MATH)
+training_entry = njit(cache=True, nogil=True, fastmath=TRAINING_MATH)

@@ -11,7 +11,7 @@ pull (n, r), out and signs (n, r). Rows `start` to `stop` are updated.
 
 import numpy as np
 
-from cccf_index.kernels.decorators import training_kernel
+from cccf_index.kernels.decorators import training_entry, training_kernel
 from cccf_index.kernels.linear_algebra import (
     PANEL,
     WIDTH,
@@ -79,7 +79,7 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, ridge,
 
 
 # ratings * p * min(n, p) / 2 + rows * min(n, p)^3 / 6 products, with n ratings in a row
-@training_kernel
+@training_entry
 def solve_rows(indptr, indices, targets, other, weights, other_weights, pull, base, ridge, out, start, stop):
     """Set each row x to the minimum of ``sum (target - score)^2 + x^T base x + ridge * |x|^2 - 2 * <pull, x>``.
 
@@ -101,7 +101,7 @@ def solve_rows(indptr, indices, targets, other, weights, other_weights, pull, ba
 
 
 # ratings * r * (sweeps + 1) products; a row ends at a code that no single flip improves, or after `max_sweeps`.
-@training_kernel
+@training_entry
 def flip_rows(indptr, indices, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop):
     """Improve each code b by flips of single bits of ``sum (target - score)^2 - 2 * <pull, b>`` (paper, section 3.4).
 
@@ -145,7 +145,7 @@ def flip_rows(indptr, indices, targets, other, weights, other_weights, pull, max
 
 
 # ratings * r products
-@training_kernel
+@training_entry
 def add_scores(indptr, indices, values, left, right, left_weights, right_weights, factor, start, stop):
     """Add to each rating's value its score in one component, times `factor`."""
     for row in range(start, stop):
