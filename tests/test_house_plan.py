@@ -78,7 +78,7 @@ def imports(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_down_the_house_plan(module):
     room = room_of(module)
-    assert room in ROOMS, "a new room needs a place in ROOMS, and in DESIGN.md"
+    assert room in ROOMS, "a new room needs a place in ROOMS, and in the map of CONTRIBUTING.md"
     own, other = imports(module)
     assert {room_of(name) for name in own} <= ROOMS[room] | {room}
     if room == "kernels":
