@@ -35,14 +35,21 @@ def make_parser(doc: str | None, output: str, data: str | None = None) -> argpar
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return processor, system and package versions."""
-    model = platform.processor()
+    """Return processor, system and package versions.
+
+    "vectors" are the widest instructions that the processor has: with the same name it may differ by a factor of two.
+    """
+    model, vectors = platform.processor(), "unknown"
     if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as lines:
-            model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+        flags = next((line.split() for line in lines if line.startswith("flags")), [])
+        known = {"avx512bw": "AVX-512", "avx2": "AVX2"}
+        vectors = next((name for flag, name in known.items() if flag in flags), vectors)
     packages = ("cccf-index", "numpy", "scipy", "numba", "faiss-cpu")
     return {
         "processor": model,
+        "vectors": vectors,
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
