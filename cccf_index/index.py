@@ -288,10 +288,10 @@ class IndexCCCF(CodedItems):
         options = SearchOptions.from_keywords(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
-            least = np.full(len(rows), threshold) if shift is None else _lower_threshold(threshold, shift)
-            found = scan.find_in_range(queries, least, options.excluded_ids(rows), options)
+            moves = None if shift is None else shift[rows]
+            found = scan.find_in_range(queries, threshold, moves, options.excluded_ids(rows), options)
             for row, result in zip(rows, found, strict=True):
-                distances[row], labels[row] = result if shift is None else _shift_scores(*result, shift[row], threshold)
+                distances[row], labels[row] = result
         lims = np.zeros(nq + 1, dtype=np.uint64)
         np.cumsum([len(found) for found in labels], out=lims[1:])
         if not nq:
@@ -363,19 +363,6 @@ class IndexCCCF(CodedItems):
         if self.scale is None:
             return CodedQueries.from_floats(codes)
         return CodedQueries.from_integers(codes, self.scale, state.divisor, state.has_bias, rows)
-
-
-def _lower_threshold(threshold: np.float32, shift: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return for each query a slightly lower threshold for scores without their shift: rounding loses no result."""
-    return (threshold - shift - 1e-5 * (np.abs(threshold) + np.abs(shift))).astype(np.float32)
-
-
-def _shift_scores(
-    scores: NDArray[np.float32], labels: NDArray[np.int64], shift: np.float32, threshold: np.float32
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return what is above the threshold after the shift is added."""
-    moved = scores + shift
-    return moved[moved > threshold], labels[moved > threshold]
 
 
 def index_factory(

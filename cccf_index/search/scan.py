@@ -62,15 +62,29 @@ def _make_filters(part: Part, excluded: ExcludedIds, rows: slice) -> Filters:
 
 
 def find_in_range(
-    queries: Queries, thresholds: NDArray[np.float32], excluded: ExcludedIds, options: SearchOptions
+    queries: Queries,
+    threshold: np.float32,
+    shift: NDArray[np.float32] | None,
+    excluded: ExcludedIds,
+    options: SearchOptions,
 ) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Return for each query D and I of all items with D above its threshold, in the order of `find_top_k`."""
+    """Return for each query D and I of all items with D above the threshold, in the order of `find_top_k`.
+
+    `shift` (nq,) is added to the scores of each query, if it is not None.
+    """
     found: list[Any] = [None] * len(queries)
+    least = np.full(len(queries), threshold)
+    if shift is not None:  # a little lower, so that rounding loses no result
+        least = (threshold - shift - 1e-5 * (np.abs(threshold) + np.abs(shift))).astype(np.float32)
 
     def work(start: int, stop: int) -> None:
         for query in range(start, stop):
             hidden = excluded.ids[excluded.starts[query] : excluded.starts[query + 1]]
-            found[query] = _find_above(options.parts, queries, query, float(thresholds[query]), hidden)
+            scores, labels = _find_above(options.parts, queries, query, float(least[query]), hidden)
+            if shift is not None:
+                scores = scores + shift[query]
+                scores, labels = scores[scores > threshold], labels[scores > threshold]
+            found[query] = scores, labels
 
     _threads.run_chunks(work, len(queries), options.n_threads, least=1)
     return found
