@@ -1,1 +1,12 @@
-"""How vectors become codes: start, update rows, alternate between users and items."""
+"""How vectors become codes.
+
+| file | subject |
+|---|---|
+| `plan` | the checked parameters of a quantizer |
+| `sides` | the vectors of users and items that are learned from, and the error over all pairs |
+| `start` | codes before they are improved |
+| `rows` | codes of many rows, and one update of all of them |
+| `alternation` | updates of both sides in turn, until the error hardly falls |
+| `probes` | example users: items at the head of their lists count more |
+| `history` | the error after each sweep |
+"""

@@ -1,1 +1,12 @@
-"""What an index holds: cells, segments, states, selectors, and files of arrays."""
+"""What an index holds, from the outside in.
+
+| file | subject |
+|---|---|
+| `state` | all items at one moment: parts with their deletions, and batches not grouped yet |
+| `selectors` | which items a search may return |
+| `rounding` | weights and biases of new items, rounded at the scale of the index |
+| `item_rows` | items as plain arrays |
+| `segment` | an immutable run of items, as the kernels read it |
+| `groups`, `cells` | items by their components, and around centres |
+| `container`, `verification` | files of arrays with checksums, and checks of segments that come from files |
+"""
