@@ -270,7 +270,7 @@ def test_the_demo_is_faster_than_dot_products_and_ranks_as_well(tmp_path):
     run = cccf("demo", "--json", "--quiet", cwd=tmp_path)
     result = json.loads(run.stdout)
     assert result["items"] >= 10_000
-    assert result["faster than IndexFlatIP"] > 1  # how much faster is for benchmarks: machines differ
+    assert result["faster than IndexFlatIP"] > 2  # 4.5 with AVX2, 6.7 with AVX-512; how much is for benchmarks
     assert result["NDCG against MF"] > -0.03
     mf, dcf, ours = result["rows"]
     assert ours["catalogue NDCG@10"] > 0.95 * mf["catalogue NDCG@10"]
