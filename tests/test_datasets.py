@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from cccf_index import datasets
 from cccf_index.datasets import Ratings, k_core, read_ratings, split_ratings, synthetic_ratings
+from cccf_index.datasets.ratings import find_places, find_rows
 
 EXPECTED = {(10, 7): 5.0, (10, 3): 3.5, (2, 7): 1.0}
 
@@ -358,3 +360,8 @@ def test_ids_of_npz_files_are_text_or_fit_64_bits(tmp_path):
     np.savez(path, user=np.array([1, 2**63], dtype=np.uint64), item=np.array([1, 2]), rating=np.array([1.0, 2.0]))
     with pytest.raises(ValueError, match=r"below 2\^63"):
         read_ratings(path)
+
+
+def test_former_names_are_the_same_functions():
+    assert datasets.places is find_places
+    assert datasets.rows_of is find_rows
