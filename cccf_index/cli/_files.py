@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import pathlib
 import re
+import shlex
+import warnings
 import zipfile
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cccf_index.cli._console import Console
 from cccf_index.datasets import Ratings, read_ratings
+from cccf_index.datasets.building import DUPLICATES
 from cccf_index.models import load
 
 MODEL, IDS, TRAIN, TEST = "model.cccf", "ids.npz", "train.npz", "test.npz"
@@ -23,14 +28,20 @@ UNREADABLE = (ValueError, KeyError, EOFError, zipfile.BadZipFile)  # raised by n
 
 def add_ratings_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe the format of rating files."""
-    group = parser.add_argument_group("format of rating files (.csv, .tsv, MovieLens .dat, other text, .gz, .npz)")
-    group.add_argument("--sep", help="column separator (default: from the file name)")
-    group.add_argument("--columns", help="columns of user, item and rating: positions from 0, or names in the header")
+    group = parser.add_argument_group(
+        "format of rating files (.csv, .tsv, .dat, other text, .json, .gz, .zip, .parquet, .npz)"
+    )
+    group.add_argument("--sep", help="column separator (default: from the file name and the first lines)")
+    group.add_argument(
+        "--columns",
+        metavar="USER,ITEM[,RATING]",
+        help="names in the header, or positions from 0 (default: by the names in the header, else the first three)",
+    )
     group.add_argument("--header", action=argparse.BooleanOptionalAction, help="whether the first line is a header")
     group.add_argument(
         "--duplicates",
         default="error",
-        choices=("error", "last", "mean"),
+        choices=DUPLICATES,
         help="what to do if a user rated an item twice (default: error)",
     )
     group.add_argument(
@@ -39,17 +50,38 @@ def add_ratings_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_ratings_file(path: str, arguments: argparse.Namespace, *known: NDArray[Any]) -> Ratings:
-    """Read a file of ratings with the options of the command line; ids are text if one of the `known` arrays is."""
+    """Read a file of ratings with the options of the command line, and note which columns were read.
+
+    Ids are text if one of the `known` arrays is.
+    """
     columns = None
     if arguments.columns is not None:
         columns = [int(word) if re.fullmatch("[0-9]+", word) else word for word in arguments.columns.split(",")]
     ids = "str" if any(ids.dtype.kind == "U" for ids in known) else arguments.ids
     options = {"sep": arguments.sep, "header": arguments.header, "duplicates": arguments.duplicates, "ids": ids}
     try:
-        return read_ratings(path, columns=columns, **options)
-    except ValueError as error:  # the library's advice names keywords; here they are options
-        text = re.sub("`(sep|columns)=?`", r"--\1", str(error)).replace('duplicates="last" or', "--duplicates last or")
-        raise ValueError(text) from error
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ratings = read_ratings(path, columns=columns, **options)
+    except ValueError as error:
+        raise ValueError(_name_options(str(error))) from error
+    if ratings.source is not None:
+        Console(arguments.quiet).note(ratings.source)
+    for warning in caught:
+        warnings.warn(_name_options(str(warning.message)), stacklevel=2)
+    return ratings
+
+
+def _name_options(text: str) -> str:
+    """Return the library's advice with options in place of keywords: `columns=[1, 0]` becomes --columns 1,0."""
+
+    def replace(match: re.Match[str]) -> str:
+        if not match[2]:
+            return f"--{match[1]}"
+        return f"--{match[1]} {shlex.quote(','.join(map(str, ast.literal_eval(match[2]))))}"
+
+    text = re.sub(r"`(sep|columns|header)(?:=(\[[^`]*\])?)?`", replace, text)
+    return re.sub(r'\bduplicates="(\w+)" or "(\w+)"', r"--duplicates \1 or \2", text)
 
 
 def format_flag(option: str) -> str:

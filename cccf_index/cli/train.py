@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import MODEL, ModelFolder, add_ratings_arguments, format_flag, read_ratings_file
 from cccf_index.cli._outputs import check_folder, replace_folder
-from cccf_index.datasets import Ratings, k_core, read_ratings, split_ratings
+from cccf_index.datasets import Ratings, k_core, split_ratings
 from cccf_index.datasets.ratings import find_places
+from cccf_index.datasets.reading import read_feature_lines
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
 
 NAME, HELP = "train", "learn codes or factors from ratings"
@@ -96,7 +97,7 @@ def read_features(
     if path is None:
         return None
     kind = "str" if ids.dtype.kind == "U" else arguments.ids
-    given = read_ratings(path, sep=arguments.sep, header=arguments.header, duplicates="last", ids=kind)
+    given = read_feature_lines(path, arguments.sep, arguments.header, kind)
     rows = find_places(given.user_ids, ids)
     console.note(f"{path}: {len(given.item_ids)} features, given for {np.sum(rows >= 0):,} of {len(ids):,} ids")
     if (rows < 0).all():

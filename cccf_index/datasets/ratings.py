@@ -25,6 +25,8 @@ class Ratings:
         The ids of the rows (users) and columns (items) in your data. They must be unique.
     user_features, item_features : ndarray of float32, shapes (n_users, any) and (n_items, any), optional
         Side features, one row per user or item.
+    source : str, optional
+        One line on where they were read from: the file, and its columns of users, items and ratings.
     """
 
     user_items: sparse.csr_matrix
@@ -32,6 +34,7 @@ class Ratings:
     item_ids: NDArray[Any]
     user_features: NDArray[np.float32] | None = None
     item_features: NDArray[np.float32] | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         if not sparse.issparse(self.user_items):
@@ -44,6 +47,12 @@ class Ratings:
             object.__setattr__(self, f"{word}_ids", ids)
             if features is not None and (np.ndim(features) != 2 or features.shape[0] != n):
                 raise ValueError(f"`{word}_features` must be of shape ({n}, any), got {np.shape(features)}.")
+
+    @property
+    def feedback(self) -> str:
+        """The kind of ratings: "implicit" if all of them are equal, as of data without ratings, else "explicit"."""
+        values = self.user_items.data
+        return "implicit" if not values.size or values.min() == values.max() else "explicit"
 
     def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
         """Return the rows of users, int64 of the shape of `ids`; an unknown id raises a ValueError."""
