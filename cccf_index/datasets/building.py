@@ -155,7 +155,7 @@ def _make_object_ids(ids: NDArray[Any], where: str, role: str) -> NDArray[Any]:
         return np.array([int(value) for value in ids])  # int64, uint64, or objects again beyond 2^64
     for row, (value, is_whole) in enumerate(zip(ids, whole, strict=True)):
         if not is_whole and (not isinstance(value, str) or not value):
-            raise ValueError(f"{where}, row {row}: expected the id of a {role}, got {value!r}.")
+            raise ValueError(f"{where}, row {row}: {role} ids must be integers or strings, got {value!r}.")
     return ids.astype(str)
 
 
