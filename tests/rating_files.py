@@ -94,6 +94,11 @@ FILES = {
         "user-id,game-title,behavior-name,value,0_\n10,7,play,5.0,0\n10,3,play,3.5,0\n2,7,play,1.0,0\n",
         'users from "user-id", items from "game-title", ratings from "value"; left out: "behavior-name", "0_"',
     ),
+    "RecBole": (
+        "ml-100k.inter",
+        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n10\t7\t5\t1\n10\t3\t3.5\t2\n2\t7\t1\t3\n",
+        'users from "user_id:token", items from "item_id:token", ratings from "rating:float"; left out: "timestamp:float"',
+    ),
     "ratings last": (
         "mine.csv",
         "user_id,item_id,timestamp,rating\n10,7,978300760,5\n10,3,978302109,3.5\n2,7,978301968,1\n",

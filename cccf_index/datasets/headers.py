@@ -49,8 +49,8 @@ def _make_names() -> dict[str, tuple[str, int]]:
 
 
 def _simplify(name: str) -> str:
-    """Return a name without what people write differently: case, hyphens, underscores, spaces."""
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
+    """Return a name without what people write differently: case, hyphens, underscores, spaces, RecBole's types."""
+    return "".join(letter for letter in name.partition(":")[0].casefold() if letter.isalnum())
 
 
 NAMES = _make_names()
