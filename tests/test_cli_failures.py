@@ -157,6 +157,7 @@ def test_an_interrupted_training_leaves_nothing(folder):
     before = listed(folder)
     words = ["train", "ratings.csv", "--model", "mf", "--set", "max_iter=10000000", "-o", "out"]
     with running(*words, cwd=folder) as process:
+        assert 'users from "user"' in process.stderr.readline()
         assert "120 users" in process.stderr.readline()
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
@@ -166,8 +167,8 @@ def test_an_interrupted_training_leaves_nothing(folder):
 
 
 def test_advice_of_the_library_is_given_in_options(folder):
-    (folder / "semicolons.csv").write_text("a;1;5\nb;2;3\n")
-    assert_one_line(cccf("train", "semicolons.csv", "-o", "out", cwd=folder, code=1), "--sep", "--columns")
+    (folder / "slashes.csv").write_text("a/1/5\nb/2/3\n")
+    assert_one_line(cccf("train", "slashes.csv", "-o", "out", cwd=folder, code=1), "--sep", "--columns")
     (folder / "twice.csv").write_text("a,1,5\na,1,3\n")
     assert_one_line(cccf("train", "twice.csv", "-o", "out", cwd=folder, code=1), "--duplicates last")
 
