@@ -11,6 +11,7 @@ from rating_files import EXPECTED, FILES
 
 from cccf_index.datasets import read_ratings
 from cccf_index.datasets.headers import find_role, is_header
+from cccf_index.datasets.reading import read_feature_lines
 from cccf_index.datasets.text import guess_separator
 
 
@@ -319,3 +320,19 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
 def test_sums_of_many_counts_are_exact(tmp_path):
     path = write(tmp_path / "plays.csv", "user,item,plays\n" + "1,2,16777216\n1,2,1\n1,2,1\n")
     assert read_triples(path, duplicates="sum") == {(1, 2): np.float32(16777218)}
+
+
+def test_lines_of_features_are_read_by_position_whatever_their_header(tmp_path):
+    path = write(
+        tmp_path / "features.csv", "item,user_group,value\n7,old,978300760\n7,new,978300761\n3,old,978300762\n"
+    )
+    features = read_feature_lines(path)
+    assert features.user_ids.tolist() == [3, 7]
+    assert features.item_ids.tolist() == ["new", "old"]
+    assert (features.user_items.toarray() > 0).tolist() == [[False, True], [True, True]]
+
+
+def test_many_columns_that_are_left_out_are_counted(tmp_path):
+    names = ",".join(f"c{place}" for place in range(9))
+    path = write(tmp_path / "mine.csv", f"user,item,rating,{names}\n1,2,3{',0' * 9}\n")
+    assert read_ratings(path).source.endswith('left out: "c0", "c1", "c2", "c3", "c4", "c5", 3 more')
