@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from cccf_index.adapters.options import CodeOptions
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF, _check
 from cccf_index._vectors import normalize_rows
+from cccf_index.adapters.options import CodeOptions
 
 Vectors = NDArray[np.float32]
 
