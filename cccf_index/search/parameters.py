@@ -96,9 +96,10 @@ class ExcludedIds(NamedTuple):
 
     def select(self, rows: NDArray[np.int64]) -> ExcludedIds:
         """Return those of the queries in `rows`."""
-        parts = [self.ids[self.starts[row] : self.starts[row + 1]] for row in rows]
         counts = self.starts[rows + 1] - self.starts[rows]
-        return ExcludedIds(np.concatenate([[0], np.cumsum(counts)]), np.concatenate([self.ids[:0], *parts]))
+        starts = np.concatenate([NOTHING[:1], np.cumsum(counts)])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], counts)
+        return ExcludedIds(starts, self.ids[places])
 
 
 class SearchOptions(NamedTuple):
