@@ -86,10 +86,3 @@ def test_the_script_names_its_flags(folder):
 def test_warnings_of_the_library_are_given_in_flags(folder):
     run = cccf("build", "--embeddings", "items.npy", "-o", "out", cwd=folder)
     assert "warning: There are no --queries" in run.stderr
-
-
-def test_an_unknown_user_is_shown_known_ones(folder):
-    run = cccf("search", "items.cccf", "--users", "user-1,zoe", cwd=folder, code=1)
-    assert_one_line(run, "--users must be ids of users in items.cccf, got 'zoe'", "such as user-", "there are 120.")
-    run = cccf("search", "vectors.cccf", "--users", "zoe", cwd=folder, code=1)
-    assert_one_line(run, "got 'zoe'. Known ids are such as 0, 1, 2; there are 50.")
