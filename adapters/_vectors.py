@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from cccf_index.adapters.options import CodeOptions
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF, _check
 from cccf_index._vectors import normalize_rows
+from cccf_index.adapters.options import CodeOptions
 
 Vectors = NDArray[np.float32]
 
@@ -45,7 +45,7 @@ class CodedVectors:
         codes: CompositionalCodes | None = None,
     ) -> None:
         self.index, self.num_threads = index, options.num_threads
-        self.subjects, self.objects = (np.ascontiguousarray(x, dtype=np.float32) for x in (subjects, objects))
+        self.subjects, self.objects = (np.ascontiguousarray(to_float32(x)) for x in (subjects, objects))
         quantizer = index.quantizer
         if quantizer is None or index.ntotal != len(self.objects):
             raise ValueError("the index does not fit the vectors")
@@ -107,9 +107,14 @@ def check_ids(value: Any, name: str, n: int | None) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
+def to_float32(vectors: ArrayLike) -> Vectors:
+    """Return vectors as float32, also those of a tensor with gradients."""
+    return np.asarray(_check.to_array(vectors), dtype=np.float32)
+
+
 def to_unit_length(vectors: ArrayLike) -> Vectors:
     """Return float32 vectors of length 1, whose inner products are cosines; zero vectors stay zero."""
-    return normalize_rows(np.asarray(vectors, dtype=np.float32))
+    return normalize_rows(to_float32(vectors))
 
 
 def lift_sides(subjects: ArrayLike, objects: ArrayLike) -> tuple[Vectors, Vectors]:
@@ -117,13 +122,13 @@ def lift_sides(subjects: ArrayLike, objects: ArrayLike) -> tuple[Vectors, Vector
 
     The inner product is the squared length of the subject minus the squared distance to the object.
     """
-    y = np.asarray(objects, dtype=np.float32)
+    y = to_float32(objects)
     return lift_subjects(subjects), np.hstack([y, np.square(y).sum(axis=1, keepdims=True)])
 
 
 def lift_subjects(subjects: ArrayLike) -> Vectors:
     """Return the subjects' side of `lift_sides`."""
-    x = np.asarray(subjects, dtype=np.float32)
+    x = to_float32(subjects)
     return np.hstack([2 * x, np.full((len(x), 1), -1, dtype=np.float32)])
 
 

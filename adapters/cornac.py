@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cccf_index import _check, read_index, write_index
 from cccf_index.adapters._vectors import (
     CodedVectors,
     check_ids,
@@ -15,10 +19,6 @@ from cccf_index.adapters._vectors import (
     to_unit_length,
 )
 from cccf_index.adapters.options import CodeOptions
-from numpy.typing import NDArray
-from scipy import sparse
-
-from cccf_index import _check, read_index, write_index
 
 try:
     from cornac.models.ann.recom_ann_base import BaseANN
@@ -218,5 +218,6 @@ class CCCFANN(BaseANN):
         """Load a saved model and its index."""
         ann = BaseANN.load(model_path, trainable)
         ann.index = read_index(f"{ann.load_from}.index")
-        ann._vectors = CodedVectors(ann.index, *ann._get_sides(), ann._get_options(ann.index))
+        users, items = ann._get_sides()
+        ann._vectors = CodedVectors(ann.index, users, items, ann._get_options(ann.index))
         return ann

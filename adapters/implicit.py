@@ -8,14 +8,14 @@ from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from cccf_index.adapters._vectors import CodedVectors, check_ids, raise_missing_framework, to_unit_length
-from cccf_index.adapters.options import OPTION_NAMES, CodeOptions
 from numpy.typing import NDArray
 from scipy import sparse
 
 from cccf_index import CompositionalCodes, _check, io
 from cccf_index._check import NotFittedError
 from cccf_index._json import to_plain
+from cccf_index.adapters._vectors import CodedVectors, check_ids, raise_missing_framework, to_unit_length
+from cccf_index.adapters.options import OPTION_NAMES, CodeOptions
 from cccf_index.storage import container
 
 try:
@@ -249,7 +249,7 @@ class CCCFModel(RecommenderBase):
             "tasks": list(self._known),
             "options": {name: to_plain(getattr(self, name)) for name in options},
         }
-        arrays = [("model", np.frombuffer(buffer.getbuffer(), dtype=np.uint8), 0)]
+        arrays: list[tuple[str, NDArray[Any], int]] = [("model", np.frombuffer(buffer.getbuffer(), dtype=np.uint8), 0)]
         for task, vectors in self._known.items():
             arrays.append((f"{task}.index", io.serialize_index(vectors.index), 0))
             if vectors.codes is not None:

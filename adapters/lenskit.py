@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from cccf_index.adapters._vectors import raise_missing_framework
 from scipy import sparse
 
 from cccf_index import IndexCCCF
 from cccf_index._check import NotFittedError
+from cccf_index.adapters._vectors import raise_missing_framework
 from cccf_index.models import CCCF
 
 try:

@@ -7,6 +7,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from cccf_index import _check
 from cccf_index.adapters._vectors import (
     CodedVectors,
     check_ids,
@@ -16,10 +20,6 @@ from cccf_index.adapters._vectors import (
     to_unit_length,
 )
 from cccf_index.adapters.options import CodeOptions
-from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-
-from cccf_index import _check
 
 try:
     from rectools.exceptions import NotFittedError

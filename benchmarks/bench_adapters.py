@@ -96,9 +96,10 @@ class Recommender:
 
 def build_implicit(data: Data, threads: int) -> Iterator[Recommender]:
     """Yield implicit's own top-k, its faiss wrapper, and our adapter."""
-    from cccf_index.adapters.implicit import CCCFModel
     from implicit.ann.faiss import FaissModel
     from implicit.cpu.als import AlternatingLeastSquares
+
+    from cccf_index.adapters.implicit import CCCFModel
 
     als = AlternatingLeastSquares(FACTORS, num_threads=threads, **ALS)
     als.user_factors, als.item_factors = data.users, data.items
@@ -126,11 +127,12 @@ def build_implicit(data: Data, threads: int) -> Iterator[Recommender]:
 def build_rectools(data: Data, threads: int) -> Iterator[Recommender]:
     """Yield RecTools' own ranking and our adapter."""
     import pandas as pd
-    from cccf_index.adapters.rectools import with_cccf
     from implicit.cpu.als import AlternatingLeastSquares
     from rectools import Columns
     from rectools.dataset import Dataset
     from rectools.models import ImplicitALSWrapperModel
+
+    from cccf_index.adapters.rectools import with_cccf
 
     pairs = data.train.tocoo()
     table = pd.DataFrame({Columns.User: pairs.row, Columns.Item: pairs.col, Columns.Weight: 1.0})
@@ -159,9 +161,10 @@ def build_rectools(data: Data, threads: int) -> Iterator[Recommender]:
 
 def build_cornac(data: Data, threads: int) -> Iterator[Recommender]:
     """Yield Cornac's own recommendations, user by user, and our adapter."""
-    from cccf_index.adapters.cornac import CCCFANN
     from cornac.data import Dataset
     from cornac.models import MF
+
+    from cccf_index.adapters.cornac import CCCFANN
 
     pairs = data.train.tocoo()
     uir = (pairs.row.astype(np.int64), pairs.col.astype(np.int64), pairs.data.astype(np.float64))
@@ -186,11 +189,12 @@ def build_cornac(data: Data, threads: int) -> Iterator[Recommender]:
 def build_lenskit(data: Data, threads: int) -> Iterator[Recommender]:
     """Yield LensKit's alternating least squares with its ranker, our scorer with its ranker, and our recommender."""
     import pandas as pd
-    from cccf_index.adapters.lenskit import CCCFScorer, cccf_pipeline
     from lenskit.als import ImplicitMFScorer
     from lenskit.batch import recommend
     from lenskit.data import from_interactions_df
     from lenskit.pipeline import topn_pipeline
+
+    from cccf_index.adapters.lenskit import CCCFScorer, cccf_pipeline
 
     pairs = data.train.tocoo()
     dataset = from_interactions_df(pd.DataFrame({"user_id": pairs.row, "item_id": pairs.col}))

@@ -59,14 +59,30 @@ def choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
-def numbers(x: ArrayLike, name: str) -> NDArray[Any]:
+def to_array(x: Any) -> NDArray[Any]:
+    """Return `x` as an array, also a tensor that numpy does not take: with gradients, on a GPU or of bfloat16."""
     try:
         array = np.asarray(x)
+    except (TypeError, RuntimeError):
+        if not hasattr(x, "detach"):
+            raise
+        tensor = x.detach().cpu()
+        try:
+            array = np.asarray(tensor)
+        except (TypeError, RuntimeError):  # numpy has no bfloat16
+            array = np.asarray(tensor.float())
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # of the package ml_dtypes
+
+
+def numbers(x: ArrayLike, name: str) -> NDArray[Any]:
+    try:
+        array = to_array(x)
     except ValueError as error:
-        raise ValueError(f"`{name}` must be a rectangular array: {error}.") from None
+        raise ValueError(f"`{name}` must be a rectangular array: {str(error).rstrip('.')}.") from None
     if array.dtype.kind not in "fiub":
         got = f"dtype {array.dtype}" if isinstance(x, (np.ndarray, list, tuple)) else type(x).__name__
-        raise TypeError(f"`{name}` must be an array of real numbers, got {got}.")
+        advice = " Pass its `toarray()`." if sparse.issparse(x) else ""
+        raise TypeError(f"`{name}` must be an array of real numbers, got {got}.{advice}")
     return array
 
 
@@ -96,7 +112,8 @@ def matrix(x: ArrayLike, name: str, d: int) -> NDArray[np.float32]:
     if array.ndim == 2 and array.shape[1] == d:
         return _float32(array, name)
     if array.ndim == 1 and array.shape == (d,):
-        raise ValueError(f"`{name}` must be of shape (n, {d}), got ({d},). For one vector pass `{name}[None]`.")
+        one = f"[{name}]" if isinstance(x, (list, tuple)) else f"{name}[None]"
+        raise ValueError(f"`{name}` must be of shape (n, {d}), got ({d},). For one vector pass `{one}`.")
     if array.shape == (0,):
         return np.empty((0, d), dtype=np.float32)
     advice = " Make codes of signs by `CompositionalCodes.from_signs`." if array.ndim == 3 else ""
@@ -130,7 +147,7 @@ def weights(w: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float32]:
 
 def ids(values: ArrayLike, name: str, n: int | None = None) -> NDArray[np.int64]:
     """Return `values` as a new int64 array of shape (n,): any int64 but -1, which says "none", and the largest."""
-    array = np.asarray(values)
+    array = to_array(values)
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
@@ -185,18 +202,22 @@ def unique(values: NDArray[np.int64], name: str) -> NDArray[np.int64]:
     return values
 
 
+def rows_error(name: str, n: int, got: str) -> ValueError:
+    """Return the error for something that has not one row for each query."""
+    return ValueError(
+        f"`{name}` must have one row for each of the {n} queries, got {got}. "
+        "For some users pass their rows only, in the order of the queries."
+    )
+
+
 def pairs(matrix: Any, name: str, n: int) -> sparse.csr_array:
     """Return a sparse (n, any) matrix of (query, item id) pairs as CSR with ascending ids in each row."""
     if not sparse.issparse(matrix):
         raise TypeError(
-            f"`{name}` must be a scipy.sparse matrix of (query, item id) pairs, got {type(matrix).__name__}. "
-            "Pass `scipy.sparse.csr_matrix(...)` of it."
+            f"`{name}` must be a scipy.sparse matrix of (query, item id) pairs, got {type(matrix).__name__}."
         )
     if matrix.ndim != 2 or matrix.shape[0] != n:
-        raise ValueError(
-            f"`{name}` must have one row for each of the {n} queries, got shape {matrix.shape}. "
-            f"Pass the queries' rows: `{name}[[3, 5, ...]]`."
-        )
+        raise rows_error(name, n, f"shape {matrix.shape}")
     csr = matrix.tocsr()
     # a new matrix, which does not remember whether its indices were once sorted
     csr = sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape, copy=matrix.format in ("bsr", "dia"))
@@ -264,7 +285,7 @@ def features(x: Any, name: str, n: int, n_columns: int | None = None) -> Any:
 
 def rows(values: ArrayLike, name: str, n: int) -> NDArray[np.int64]:
     """Return rows of a model's users or items, which `name` says in the plural, as int64 of any shape."""
-    array = np.asarray(values)
+    array = to_array(values)
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
-from cccf_index.codes import MAX_BITS, MAX_COMPONENTS, MAX_SCALE, CompositionalCodes, expand, word_layout
+from cccf_index.codes import MAX_BITS, MAX_COMPONENTS, MAX_SCALE, CompositionalCodes, expand, explain_shape, word_layout
 from cccf_index.learning.plan import MAX_DIMENSION
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.storage.item_rows import ItemRows
@@ -29,12 +29,19 @@ class CodedItems:
     def __init__(
         self,
         n_components: int,
-        n_bits: int,
+        n_bits: int | None,
         scale: int | str | None = 100,
         d: int | None = None,
         quantizer: CompositionalQuantizer | None = None,
     ) -> None:
-        self._n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
+        if n_bits is None:
+            raise TypeError(f"`n_bits` must be given, got only {n_components!r}. {explain_shape(n_components)}")
+        try:
+            self._n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
+        except ValueError as error:
+            if quantizer is not None:
+                raise
+            raise ValueError(f"{error} {explain_shape(n_components)}") from None
         self._n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
         if isinstance(scale, str):
             if scale != "auto":

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from cccf_index import io
+from cccf_index import _check, io
+from cccf_index._exclude import Exclude
 from cccf_index.codes import CompositionalCodes
 from cccf_index.datasets.ratings import Ratings, find_places, find_rows
 from cccf_index.index import IndexCCCF
+from cccf_index.search.parameters import Parameters
 from cccf_index.storage import container
 
 PREFIX = "catalogue."  # of the arrays that are not the index's own
@@ -44,7 +46,7 @@ class Catalogue:
 
     Examples
     --------
-    >>> from cccf_index.catalogue import Catalogue
+    >>> from cccf_index import Catalogue
     >>> from cccf_index.datasets import synthetic_ratings
     >>> from cccf_index.models import DCF
     >>> ratings = synthetic_ratings(n_users=200, n_items=100)
@@ -86,14 +88,15 @@ class Catalogue:
 
         `offset` is the rating that a score of 0 predicts.
         """
-        return cls(index, item_ids, user_ids, vectors, 1.0, np.full(len(vectors), offset, dtype=np.float32))
+        queries = _check.matrix(vectors, "vectors", index.d)
+        return cls(index, item_ids, user_ids, queries, 1.0, np.full(len(queries), offset, dtype=np.float32))
 
     def user_rows(self, ids: ArrayLike) -> NDArray[np.int64]:
         """Return the rows of users by their names; an unknown name raises a ValueError."""
         return find_rows(self.user_ids, ids, "users in this catalogue")
 
     def recommend(
-        self, users: NDArray[np.int64], k: int, *, exclude: Any = None, params: Any = None
+        self, users: NDArray[np.int64], k: int, *, exclude: Exclude | None = None, params: Parameters | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return predicted ratings and ids of the index, (n, k) each, best first, padded with -1.
 
@@ -102,8 +105,8 @@ class Catalogue:
         users : ndarray of int64, shape (n,)
             Rows of users.
         k : int
-        exclude : scipy.sparse matrix, shape (n, any), optional
-            Items to leave out, a row for each user; see `seen`.
+        exclude : list of array_like of int, ndarray or scipy.sparse matrix, optional
+            Items to leave out for each user, by ids of the index, as in `IndexCCCF.search`; see `seen`.
         params : SearchParametersCCCF, optional
         """
         scores, items = self.index.search(self.queries[users], k, exclude=exclude, params=params)

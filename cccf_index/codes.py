@@ -20,6 +20,7 @@ from cccf_index.storage import container
 MAX_WEIGHT = 2**23 - 1  # weight / scale survives float32, too
 MAX_BIAS = 2**31 - 1
 MAX_SCALE = 2**30
+COMMON_BITS, COMMON_D = 16, 128  # of the examples in errors
 
 KIND = "codes"
 
@@ -36,6 +37,16 @@ def code_size(n_bits: int) -> int:
     """Return the bytes of one code of `n_bits`."""
     dtype, n_words = word_layout(n_bits)
     return int(dtype.itemsize * n_words)
+
+
+def explain_shape(d: Any) -> str:
+    """Return what G and r are, for a caller who passed a dimension, as to an index of faiss."""
+    d = d if isinstance(d, int) and d % COMMON_BITS == 0 and 1 <= d // COMMON_BITS <= MAX_COMPONENTS else COMMON_D
+    return (
+        f"A code has n_components (1 to {MAX_COMPONENTS}) components of n_bits (1 to {MAX_BITS}) bits each; what faiss "
+        f"calls d is n_components * n_bits. For codes with d = {d} write IndexCCCF({d // COMMON_BITS}, {COMMON_BITS}); "
+        "for embeddings of any dimension IndexCCCF.from_embeddings(item_vectors, user_vectors)."
+    )
 
 
 @lru_cache
@@ -162,7 +173,7 @@ class CompositionalCodes:
 
         Weights may be dense or scipy.sparse; None stands for all ones (DCF codes are the case G = 1).
         """
-        array = np.asarray(signs)
+        array = _check.to_array(signs)
         if array.ndim != 3:
             raise ValueError(f"`signs` must be of shape (n, n_components, n_bits), got {array.shape}.")
         n, n_components, n_bits = array.shape
@@ -188,7 +199,7 @@ class CompositionalCodes:
             raise ValueError(
                 f"`x` must be expanded codes, but row {row} has different absolute values in component "
                 f"{component} (columns {component * n_bits} to {(component + 1) * n_bits - 1}). Real-valued vectors "
-                "can be queries, but items must be codes: see `CompositionalCodes.from_signs`."
+                "can be queries, but items must be codes: `IndexCCCF.from_embeddings` encodes vectors."
             )
         return cls._from_split(vectors, weights, n_bits)
 

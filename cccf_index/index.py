@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check
+from cccf_index._exclude import Exclude
 from cccf_index._items import CodedItems
 from cccf_index.codes import CompositionalCodes, no_words, split
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.search import scan
-from cccf_index.search.parameters import SearchOptions, SearchParametersCCCF
+from cccf_index.search.parameters import Allow, Parameters, SearchOptions, SearchParametersCCCF
 from cccf_index.search.queries import CodedQueries, Queries, RealQueries
 from cccf_index.search.tuning import tune_budget
 from cccf_index.storage.state import State
@@ -34,7 +35,7 @@ class IndexCCCF(CodedItems):
     n_components : int
         G, 1 to 64.
     n_bits : int
-        r, the bits of one component, 1 to 512.
+        r, the bits of one component, 1 to 512. It must be given.
     scale : int, "auto" or None
         Weights of items and queries are multiplied by it and rounded (the paper's e, section 3.8), so that scores are
         exact integers. "auto" uses the largest scale that cannot overflow: the first items added fit one byte, and
@@ -63,7 +64,7 @@ class IndexCCCF(CodedItems):
     def __init__(
         self,
         n_components: int,
-        n_bits: int,
+        n_bits: int | None = None,
         scale: int | str | None = 100,
         *,
         d: int | None = None,
@@ -114,7 +115,7 @@ class IndexCCCF(CodedItems):
         """
         index = cls(n_components, n_bits, scale, quantizer=CompositionalQuantizer(n_components, n_bits, **params))
         if ids is not None:
-            ids = _check.unique(_check.ids(ids, "ids", len(np.asarray(item_vectors))), "ids")
+            ids = _check.unique(_check.ids(ids, "ids", len(_check.numbers(item_vectors, "item_vectors"))), "ids")
         index.train(item_vectors, user_vectors)
         if ids is None:
             index.add(item_vectors)
@@ -143,7 +144,7 @@ class IndexCCCF(CodedItems):
             return
         quantizer = self.quantizer
         known = quantizer is None or quantizer.is_fitted or self._d
-        vectors = _check.matrix(x, "x", self.d if known else np.shape(x)[-1])
+        vectors = _check.matrix(x, "x", self.d if known else (0, *np.shape(x))[-1])
         if quantizer is None:
             return
         users = None if queries is None else _check.matrix(queries, "queries", vectors.shape[1])
@@ -162,11 +163,11 @@ class IndexCCCF(CodedItems):
         x: ArrayLike | CompositionalCodes,
         k: int,
         *,
-        params: Any = None,
+        params: Parameters | None = None,
         D: NDArray[np.float32] | None = None,
         I: NDArray[np.int64] | None = None,
-        exclude: Any = None,
-        allow: Any = None,
+        exclude: Exclude | None = None,
+        allow: Allow | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Find the k items with the largest inner product.
 
@@ -181,9 +182,10 @@ class IndexCCCF(CodedItems):
             A selector, the number of threads, and how much of the index to look at.
         D, I : ndarray, shape (nq, k), optional
             float32 and int64 arrays for the result.
-        exclude : scipy.sparse matrix, shape (nq, any), optional
-            Stored entries (query, item id) are never returned: for example the items that a user has seen. Columns are
-            ids of the index. Explicit zeros count as stored.
+        exclude : list of array_like of int, ndarray or scipy.sparse matrix, optional
+            Items that are never returned to a query, for example those that a user has seen: the ids of each query
+            (``[[3, 5], [], ...]``), an integer array of ids padded with -1, a boolean mask (nq, any) or a sparse matrix
+            (nq, any) whose columns are ids. Stored zeros of a sparse matrix count.
         allow : array_like of int or faiss.IDSelector, optional
             Return only these items, for all queries.
 
@@ -217,7 +219,12 @@ class IndexCCCF(CodedItems):
         return self.search(x, k, I=labels)[1]
 
     def tune(
-        self, x: ArrayLike | CompositionalCodes, k: int, recall: float = 0.99, *, params: Any = None
+        self,
+        x: ArrayLike | CompositionalCodes,
+        k: int,
+        recall: float = 0.99,
+        *,
+        params: SearchParametersCCCF | None = None,
     ) -> SearchParametersCCCF:
         """Return parameters with the smallest `max_items` that reaches a target recall of the exact result.
 
@@ -264,9 +271,9 @@ class IndexCCCF(CodedItems):
         x: ArrayLike | CompositionalCodes,
         thresh: float,
         *,
-        params: Any = None,
-        exclude: Any = None,
-        allow: Any = None,
+        params: Parameters | None = None,
+        exclude: Exclude | None = None,
+        allow: Allow | None = None,
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
         """Find all items whose score D is greater than `thresh`; the other parameters are those of `search`.
 
@@ -303,12 +310,12 @@ class IndexCCCF(CodedItems):
         x: ArrayLike | CompositionalCodes,
         k: int,
         *,
-        params: Any = None,
+        params: Parameters | None = None,
         D: NDArray[np.float32] | None = None,
         I: NDArray[np.int64] | None = None,
         R: NDArray[np.float32] | None = None,
-        exclude: Any = None,
-        allow: Any = None,
+        exclude: Exclude | None = None,
+        allow: Allow | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
         """Search, and return the vectors of the items found as well, (nq, k, d); NaN where no item was found."""
         snapshot = copy.copy(self)  # another thread may remove an item between the search and its reconstruction

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
+from cccf_index._exclude import Exclude
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
 from cccf_index.kernels.heaps import make_heaps, write_results
 from cccf_index.kernels.refinement import rank_found
-from cccf_index.search.parameters import SearchParametersCCCF
+from cccf_index.search.parameters import Allow, Parameters
 
 BELOW_ALL = np.float32(-np.inf)
 
@@ -49,7 +48,7 @@ class IndexRefineCCCF:
     ) -> None:
         if not isinstance(index, IndexCCCF):
             raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}.")
-        vectors = np.asarray(item_vectors)
+        vectors = _check.numbers(item_vectors, "item_vectors")
         if vectors.dtype not in (np.float32, np.float16):
             raise TypeError(f"`item_vectors` must be float32 or float16, got {vectors.dtype}. Convert them once.")
         if vectors.ndim != 2 or not vectors.shape[1]:
@@ -110,11 +109,11 @@ class IndexRefineCCCF:
         k: int,
         *,
         codes: ArrayLike | CompositionalCodes | None = None,
-        params: SearchParametersCCCF | None = None,
+        params: Parameters | None = None,
         D: NDArray[np.float32] | None = None,
         I: NDArray[np.int64] | None = None,
-        exclude: Any = None,
-        allow: Any = None,
+        exclude: Exclude | None = None,
+        allow: Allow | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Find the k items with the largest inner product among the ``k_factor * k`` best of the index.
 

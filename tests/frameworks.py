@@ -24,11 +24,14 @@ IMPLICIT = "implicit==0.7.3"
 TIMEOUT = 1800  # seconds for a subprocess; installing torch over a slow line takes long
 # Arguments of pip, one call after the other, and the test files. torch without CUDA, if there is one, must come first.
 FRAMEWORKS = {
-    "implicit": ([["-e", ".", IMPLICIT, *COMMON]], ["implicit", "implicit_mixin"]),
-    "ann_benchmarks": ([["-e", ".", "pyyaml", *COMMON]], ["ann_benchmarks"]),
-    "cornac": ([["-e", ".[cornac]", "cornac==3.0.1", *COMMON]], ["cornac"]),
-    "rectools": ([["-e", ".[rectools]", "rectools==0.19.0", *COMMON]], ["rectools"]),
-    "lenskit": ([["torch==2.13.0"], ["-e", ".[lenskit]", "lenskit==2025.8.1", IMPLICIT, *COMMON]], ["lenskit"]),
+    "implicit": ([["-e", ".", IMPLICIT, *COMMON]], ["adapter_implicit", "adapter_implicit_mixin"]),
+    "ann_benchmarks": ([["-e", ".", "pyyaml", *COMMON]], ["adapter_ann_benchmarks"]),
+    "cornac": ([["-e", ".[cornac]", "cornac==3.0.1", *COMMON]], ["adapter_cornac"]),
+    "rectools": ([["-e", ".[rectools]", "rectools==0.19.0", *COMMON]], ["adapter_rectools"]),
+    "lenskit": (
+        [["torch==2.13.0"], ["-e", ".[lenskit]", "lenskit==2025.8.1", IMPLICIT, *COMMON]],
+        ["adapter_lenskit", "tensors"],
+    ),
 }
 
 
@@ -78,7 +81,7 @@ def run_tests(name: str) -> bool:
         variables = dict(os.environ)
         if name == "implicit":
             variables["PYTHONPATH"] = str(fetch_implicit_tests(python))
-        tests = [f"tests/test_adapter_{test}.py" for test in FRAMEWORKS[name][1]]
+        tests = [f"tests/test_{test}.py" for test in FRAMEWORKS[name][1]]
         # the frameworks' own warnings are not errors
         passed = call(python, "pytest", "-q", "-W", "default", "--disable-warnings", *tests, variables=variables) == 0
     except RuntimeError as error:

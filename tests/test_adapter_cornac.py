@@ -5,7 +5,6 @@ import copy
 import numpy as np
 import pytest
 from adapter_helpers import examples_run, readme_example_runs, shared
-from cccf_index.adapters.cornac import CCCFANN
 from cornac.data import Dataset
 from cornac.eval_methods import RatioSplit
 from cornac.experiment import Experiment
@@ -16,6 +15,7 @@ from cornac.models.recommender import MEASURE_COSINE, MEASURE_L2
 
 from cccf_index import IndexCCCF, read_index
 from cccf_index._check import NotFittedError
+from cccf_index.adapters.cornac import CCCFANN
 from cccf_index.datasets import synthetic_ratings
 
 PAIRS = synthetic_ratings(n_users=300, n_items=250).user_items.tocoo()

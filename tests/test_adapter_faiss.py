@@ -2,11 +2,11 @@ import faiss
 import numpy as np
 import pytest
 from adapter_helpers import examples_run, vectors
-from cccf_index.adapters.faiss import from_faiss_binary, to_faiss, to_faiss_binary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cccf_index import CompositionalCodes, IndexCCCF
+from cccf_index.adapters.faiss import from_faiss_binary, to_faiss, to_faiss_binary
 
 
 def random_codes(n, n_components, n_bits, seed=0, density=1.0):

@@ -6,7 +6,6 @@ from io import BytesIO
 import numpy as np
 import pytest
 from adapter_helpers import examples_run, interactions, shared
-from cccf_index.adapters.implicit import CCCFModel
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
 from implicit.evaluation import ranking_metrics_at_k, train_test_split
@@ -16,6 +15,7 @@ from scipy import sparse
 
 from cccf_index import IndexCCCF
 from cccf_index._check import NotFittedError
+from cccf_index.adapters.implicit import CCCFModel
 
 USER_ITEMS = interactions()
 N_USERS, N_ITEMS = USER_ITEMS.shape

@@ -3,11 +3,12 @@
 import unittest
 from io import BytesIO
 
-from cccf_index.adapters.implicit import CCCFModel
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
 from implicit.lmf import LogisticMatrixFactorization
 from recommender_base_test import RecommenderBaseTestMixin
+
+from cccf_index.adapters.implicit import CCCFModel
 
 
 class Coded(RecommenderBaseTestMixin):

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from adapter_helpers import examples_run, readme_example_runs
-from cccf_index.adapters.lenskit import CCCFConfig, CCCFRecommender, CCCFScorer, cccf_pipeline
 from lenskit import recommend
 from lenskit.batch import recommend as recommend_batch
 from lenskit.data import ItemList, RecQuery, from_interactions_df
@@ -17,6 +16,7 @@ from lenskit.testing import BasicComponentTests, ScorerTests
 from lenskit.training import TrainingOptions
 
 from cccf_index._check import NotFittedError
+from cccf_index.adapters.lenskit import CCCFConfig, CCCFRecommender, CCCFScorer, cccf_pipeline
 from cccf_index.datasets import synthetic_ratings
 
 SMALL = {"n_components": 4, "n_bits": 8, "regularization": 0.1, "unobserved": 0.1, "n_factors": 16}

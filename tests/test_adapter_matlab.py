@@ -3,8 +3,9 @@ import pathlib
 import numpy as np
 import pytest
 from adapter_helpers import examples_run
-from cccf_index.adapters.matlab import read_mat
 from scipy.io import loadmat, savemat
+
+from cccf_index.adapters.matlab import read_mat
 
 
 def workspace(n_components=3, n_bits=5, n_users=6, n_items=9, seed=0):

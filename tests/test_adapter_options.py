@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from adapter_helpers import examples_run
+
 from cccf_index.adapters.implicit import CCCFModel
 from cccf_index.adapters.options import OPTION_NAMES, CodeOptions
 

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from adapter_helpers import examples_run, interactions, readme_example_runs, shared, vectors
-from cccf_index.adapters.rectools import CCCFRanker, with_cccf
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
 from rectools import Columns
@@ -15,6 +14,8 @@ from rectools.models import EASEModel, ImplicitALSWrapperModel, ImplicitBPRWrapp
 from rectools.models.rank import Distance, ImplicitRanker
 from rectools.models.vector import Factors, VectorModel
 from scipy import sparse
+
+from cccf_index.adapters.rectools import CCCFRanker, with_cccf
 
 USERS, ITEMS = vectors()
 SEEN = sparse.random(len(USERS), len(ITEMS), density=0.05, format="csr", random_state=0, dtype=np.float32)

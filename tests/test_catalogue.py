@@ -5,7 +5,7 @@ from scipy import sparse
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
-from cccf_index.datasets.ratings import Ratings, find_places
+from cccf_index.datasets.ratings import Ratings, find_places, find_rows
 
 NAMES = np.array([f"Ärger {i} 🎵" for i in range(MATRIX.shape[0])]), np.arange(MATRIX.shape[1]) * 3 - 50
 
@@ -17,7 +17,10 @@ def catalogue_of(name="CCCF"):
 @pytest.mark.parametrize("name", ["DCF", "kernel CCCF", "CCCF", "real CCCF"])
 def test_a_catalogue_recommends_what_its_model_does(name):
     model, users = fitted(name), np.array([5, 0, 5])
-    scores, items = Catalogue.of_model(model, *NAMES).recommend(users, 7, exclude=MATRIX[users])
+    catalogue = Catalogue.of_model(model, *NAMES)
+    scores, items = catalogue.recommend(users, 7, exclude=MATRIX[users])
+    lists = [MATRIX[user].indices for user in users]
+    np.testing.assert_array_equal(items, catalogue.recommend(users, 7, exclude=lists)[1])
     expected = model.recommend(users, 7, exclude=MATRIX[users])
     np.testing.assert_array_equal(items, expected[1])
     np.testing.assert_allclose(scores, expected[0], rtol=1e-5)
@@ -79,8 +82,15 @@ def test_ids_are_found_whether_numbers_or_text():
     assert find_places(np.array(["07", "7"]), [7]).tolist() == [1]
     assert find_places(np.array(["b", "a"]), np.array(["a", "c"])).tolist() == [1, -1]
     assert find_places(np.array([], dtype=np.int64), [1]).tolist() == [-1]
-    with pytest.raises(ValueError, match=r"users in this catalogue.*nobody"):
+
+
+def test_an_unknown_id_is_shown_known_ones():
+    with pytest.raises(ValueError, match=r"`ids` must be ids of users in this catalogue, got 'nobody'\. Known .* 🎵, "):
         catalogue_of().user_rows(["nobody"])
+    with pytest.raises(ValueError, match=r"got 7\. Known ids are such as 10, 20, 30; there are 6,040\.$"):
+        find_rows(np.arange(1, 6041) * 10, [10, 7], "users")
+    with pytest.raises(ValueError, match=r"got 7\. There are none\.$"):
+        find_rows(np.arange(0), [7], "users")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "bytes"])

@@ -61,10 +61,12 @@ def test_search_takes_users_from_a_file(folder):
     assert cccf("search", "items.cccf", "--users", "@who.txt", cwd=folder).stdout == cited
 
 
-def test_search_of_an_unknown_user_says_who(folder):
-    assert_one_line(cccf("search", "items.cccf", "--users", "nobody", cwd=folder, code=1), "got 'nobody'", "users")
+def test_search_of_an_unknown_user_says_who_and_shows_known_ones(folder):
+    run = cccf("search", "items.cccf", "--users", "user-1,nobody", cwd=folder, code=1)
+    assert_one_line(run, "--users must be ids of users in items.cccf, got 'nobody'", "such as user-", "there are 120.")
     assert_one_line(cccf("search", "model", "--users", "1", cwd=folder, code=1), "cccf build model")
-    assert_one_line(cccf("search", "vectors.cccf", "--users", "ann", cwd=folder, code=1), "numbers", "ann")
+    run = cccf("search", "vectors.cccf", "--users", "ann", cwd=folder, code=1)
+    assert_one_line(run, "got 'ann'. Known ids are such as 0, 1, 2; there are 50.")
 
 
 def test_an_index_of_embeddings_is_searched_by_rows_and_agrees_with_the_library(folder):

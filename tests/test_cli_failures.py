@@ -183,7 +183,7 @@ def test_bad_numbers_are_said(folder):
     assert "--sample" in cccf("bench", "items.cccf", "--sample", "-3", cwd=folder, code=2).stderr
     assert_one_line(cccf("evaluate", "model", "-k", "ten", cwd=folder, code=1), "-k")
     assert_one_line(cccf("recommend", "items.cccf", "-o", "x.txt", cwd=folder, code=1), ".csv or .parquet")
-    assert_one_line(cccf("train", "ratings.csv", "--bits", "0", "-o", "x", cwd=folder, code=1), "n_bits")
+    assert_one_line(cccf("train", "ratings.csv", "--bits", "0", "-o", "x", cwd=folder, code=1), "--bits")
     assert_one_line(cccf("train", "ratings.csv", "--seed", "-1", "-o", "x", cwd=folder, code=1), "--seed")
     assert "--threads" in cccf("inspect", "items.cccf", "--threads", "0", cwd=folder, code=2).stderr
     assert_one_line(

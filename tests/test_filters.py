@@ -143,3 +143,65 @@ def test_a_sparse_subset_is_searched_without_the_rest():
     assert sum(len(part.segment) for part in few) == 10
     many = restrict_parts(parts, np.arange(10_000), "allow", 1)
     assert many[0].segment is parts[0].segment
+
+
+SEEN = [[3, 17, 17, 480], [], [np.int64(499), 10**12, -5], np.arange(0, N, 2)]
+WIDTH = max(map(len, SEEN))
+PADDED = np.full((4, WIDTH), -1)
+for _place, _ids in enumerate(SEEN):
+    PADDED[_place, : len(set(_ids))] = list(dict.fromkeys(_ids))
+MASK = np.array([np.isin(np.arange(N), ids) for ids in SEEN])
+FORMS = {
+    "lists": SEEN,
+    "a tuple of arrays": tuple(np.array(ids, dtype=np.int64) for ids in SEEN),
+    "sets": [set(np.asarray(ids).tolist()) for ids in SEEN],
+    "an array of objects": np.array([*SEEN, None], dtype=object)[:4],
+    "an array padded with -1": PADDED,
+    "lists padded with -1": PADDED.tolist(),
+    "unsigned ids": [
+        np.array(ids, dtype=np.int64)[np.array(ids, dtype=np.int64) >= 0].astype(np.uint64) for ids in SEEN
+    ],
+    "a mask": MASK,
+    "masks": list(MASK),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_exclude_takes_the_ids_of_each_query_in_many_forms(index_and_model, form):
+    index, model = index_and_model
+    queries = CODES[[3, 17, 499, 2]]
+    expected = model.search(queries, 10, exclude=sparse.csr_matrix(MASK))
+    assert not np.isin(expected[1][0], SEEN[0]).any()
+    assert_same(index.search(queries, 10, exclude=FORMS[form]), expected)
+    lims, _, I = index.range_search(queries, -1e9, exclude=FORMS[form])
+    assert not np.isin(I[: int(lims[1])], SEEN[0]).any()
+
+
+def test_excluded_ids_belong_to_their_queries_in_a_batch_of_codes_and_real_vectors():
+    index = filled_index(CODES)
+    x = np.random.default_rng(0).standard_normal((6, CODES.d)).astype(np.float32)
+    x[::2] = CODES[:3].to_vectors()
+    best = index.search(x, 3)[1]
+    exclude = [row[: 1 + place % 2] for place, row in enumerate(best)]
+    found = index.search(x, 3, exclude=exclude)[1]
+    for place, row in enumerate(best):
+        assert found[place, 0] == row[1 + place % 2]
+    assert index.search(x[:0], 3, exclude=[])[1].shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("exclude", "error", "words"),
+    [
+        ([3, 5], TypeError, r"got int. For one query pass a list of one: `\[\[3, 5\]\]`"),
+        (np.array([3, 5]), TypeError, r"int64 of shape \(2,\). For one query pass a list of one"),
+        (np.zeros((2, N)), TypeError, r"a boolean mask or a scipy.sparse matrix .* got float64 of shape \(2, 500\)"),
+        ([[0.5], []], TypeError, r"got float64 of shape \(1,\)"),
+        ("ab", TypeError, "got str"),
+        (np.zeros((2, N), dtype=int), ValueError, r"got 0 twice. For a mask pass `exclude.astype\(bool\)`"),
+        ([[1]], ValueError, "one row for each of the 2 queries, got 1 rows"),
+        (np.zeros((3, N), dtype=bool), ValueError, r"one row for each of the 2 queries, got shape \(3, 500\)"),
+    ],
+)  # fmt: skip
+def test_exclusions_that_could_mean_something_else_are_refused(exclude, error, words):
+    with pytest.raises(error, match=words):
+        filled_index(CODES).search(CODES[:2], 1, exclude=exclude)

@@ -16,13 +16,14 @@ MODULES = sorted(
     if path != PACKAGE / "__init__.py"
 )
 # A room (a module at the top, or a folder) may import itself and these; `storage.container`, files of arrays, is a leaf.
-BASE = {"kernels", "_check", "_json", "_threads", "_vectors", "storage.container"}
+BASE = {"kernels", "_check", "_exclude", "_json", "_threads", "_vectors", "storage.container"}
 CODING = BASE | {"codes", "learning", "quantizer"}
 INDEX = CODING | {"storage", "search", "_items", "index"}
 MODELS = INDEX | {"datasets", "evaluation", "models"}
 ROOMS = {
     "kernels": set(),
     "_check": set(),
+    "_exclude": {"_check"},
     "_json": set(),
     "_threads": set(),
     "_vectors": set(),

@@ -11,6 +11,7 @@ from helpers import LOWEST, Model, assert_same, filled_index, random_codes
 from scipy import sparse
 
 from cccf_index import IndexCCCF, SearchParametersCCCF, _threads, index_factory
+from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.search import scan
 
 
@@ -216,6 +217,11 @@ X = np.ones((2, 32))
         (TypeError, "`k` must be an integer", lambda ix: ix.search(X, True)),
         (TypeError, "`k` must be an integer", lambda ix: ix.search(X, "3")),
         (ValueError, r"shape \(n, 32\), got \(32,\). For one vector pass `x\[None\]`", lambda ix: ix.search(X[0], 1)),
+        (ValueError, r"got \(32,\). For one vector pass `\[x\]`", lambda ix: ix.search([1.0] * 32, 1)),
+        (ValueError, r"shape \(n, 32\), got \(\)", lambda ix: ix.search(3, 1)),
+        (ValueError, "rectangular", lambda ix: ix.search([[1, 2], [3]], 1)),
+        (TypeError, r"real numbers, got csr_matrix. Pass its `toarray\(\)`", lambda ix: ix.search(sparse.csr_matrix(X), 1)),
+        (ValueError, r"shape \(n, 0\), got \(\)", lambda ix: IndexCCCF(4, 8, quantizer=CompositionalQuantizer(4, 8)).train(3)),
         (ValueError, r"shape \(n, 32\), got \(2, 31\)", lambda ix: ix.search(X[:, 1:], 1)),
         (ValueError, "finite", lambda ix: ix.search(X * np.nan, 1)),
         (ValueError, "finite", lambda ix: ix.search(X * np.inf, 1)),
@@ -228,7 +234,9 @@ X = np.ones((2, 32))
         (TypeError, "`D` must be a numpy array of float32, got float64", lambda ix: ix.search(X, 1, D=np.empty((2, 1)))),
         (ValueError, r"`I` must be writable and of shape \(2, 1\)", lambda ix: ix.search(X, 1, I=np.empty((2, 2), np.int64))),
         (TypeError, "`params` must be SearchParametersCCCF", lambda ix: ix.search(X, 1, params={"sel": None})),
-        (TypeError, "scipy.sparse", lambda ix: ix.search(X, 1, exclude=np.zeros((2, 3)))),
+        (TypeError, "got the class SearchParametersCCCF", lambda ix: ix.search(X, 1, params=SearchParametersCCCF)),
+        (TypeError, "got SearchParametersIVF.*max_items", lambda ix: ix.search(X, 1, params=faiss.SearchParametersIVF(nprobe=4))),
+        (TypeError, "got SearchParametersHNSW", lambda ix: ix.range_search(X, 1, params=faiss.SearchParametersHNSW())),
         (ValueError, "one row for each of the 2 queries", lambda ix: ix.search(X, 1, exclude=sparse.csr_matrix((3, 3)))),
         (TypeError, "`allow` must be integers", lambda ix: ix.search(X, 1, allow=[0.5])),
         (ValueError, "`allow` must be int64 up to .* and not -1", lambda ix: ix.search(X, 1, allow=[-1])),
@@ -237,7 +245,9 @@ X = np.ones((2, 32))
         (TypeError, "`thresh` must be a number, got '3'", lambda ix: ix.range_search(X, "3")),
         (ValueError, "from_signs", lambda ix: ix.search(np.ones((2, 4, 8)), 1)),
         (TypeError, "`scale` must be an integer from 1 to 1073741824, \"auto\" or None", lambda ix: IndexCCCF(4, 8, 100.0)),
-        (TypeError, r"IndexCCCF.__init__\(\) missing", lambda ix: IndexCCCF(128)),
+        (TypeError, r"n_components \* n_bits. For codes with d = 128 write IndexCCCF\(8, 16\)", lambda ix: IndexCCCF(128)),
+        (TypeError, r"`n_bits` must be given, got only 64.*IndexCCCF\(4, 16\)", lambda ix: IndexCCCF(64)),
+        (ValueError, r"`n_components` must be .* from 1 to 64, got 128\. .*IndexCCCF\(8, 16\)", lambda ix: IndexCCCF(128, 0)),
         (ValueError, "got nan", lambda ix: ix.range_search(X, np.nan)),
         (ValueError, "num_threads", lambda ix: SearchParametersCCCF(num_threads=-1)),
         (ValueError, "`scale` must be", lambda ix: IndexCCCF(4, 8, scale="big")),

@@ -99,6 +99,22 @@ def test_bad_arguments_are_explained(name):
         model.encode_users(_with(MATRIX, 0, np.nan))
 
 
+@every_model
+def test_recommend_excludes_items_given_as_lists_arrays_or_a_mask(name):
+    model, users = fitted(name), [3, 8, 3]
+    best = model.recommend(users, 4)[1]
+    exclude = [best[0, :2], [], best[2, [1]].tolist()]
+    found = model.recommend(users, 2, exclude=exclude)[1]
+    assert found.tolist() == [best[0, 2:].tolist(), best[1, :2].tolist(), best[2, [0, 2]].tolist()]
+    mask = np.array([np.isin(np.arange(120), ids) for ids in exclude])
+    np.testing.assert_array_equal(model.recommend(users, 2, exclude=mask)[1], found)
+    np.testing.assert_array_equal(model.recommend(users, 2, exclude=best[:, :2])[1], best[:, 2:])
+    with pytest.raises(ValueError, match="`exclude` must have a column for each of 120 items"):
+        model.recommend(users, 2, exclude=mask[:, :50])
+    with pytest.raises(ValueError, match="`exclude` must be rows of items from 0 to 119, got 120"):
+        model.recommend(users, 2, exclude=[[0, 120], [], []])
+
+
 BAD_PARAMETERS = [
     ("MF", {"n_factors": 0}, ValueError, "`n_factors`"),
     ("MF", {"n_factors": 2.5}, TypeError, "`n_factors`"),

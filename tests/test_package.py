@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import cccf_index
+import cccf_index.catalogue
 import cccf_index.models
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -53,6 +54,23 @@ def test_public_names_exist_and_are_documented():
     assert len(cccf_index.__all__) <= 12
     for name in cccf_index.__all__:
         assert getattr(cccf_index, name).__doc__
+
+
+def test_dir_shows_what_is_public():
+    assert set(dir(cccf_index)) == {*cccf_index.__all__, "__version__"}
+    with pytest.raises(AttributeError, match="no attribute 'catalog'"):
+        cccf_index.catalog  # noqa: B018
+
+
+def test_a_catalogue_is_imported_when_it_is_used():
+    code = "import sys, cccf_index as ci; assert 'cccf_index.datasets' not in sys.modules; ci.Catalogue.load"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=300).returncode == 0
+    assert cccf_index.Catalogue is cccf_index.catalogue.Catalogue
+
+
+def test_the_adapters_stand_in_the_package_of_a_checkout():
+    """An editable install finds them, and mypy their types, through a link; git on Windows may write a file instead."""
+    assert (PACKAGE / "adapters" / "__init__.py").samefile(ROOT / "adapters" / "__init__.py")
 
 
 def test_the_index_does_without_models():

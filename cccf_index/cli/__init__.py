@@ -20,6 +20,7 @@ from cccf_index import __version__
 from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import parse_positive
+from cccf_index.cli._flags import make_translator
 
 COMMANDS: tuple[Any, ...] = (demo, train, build, search, recommend, evaluate, inspect, bench)
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143  # argparse exits with 2 on a usage error
@@ -63,7 +64,7 @@ def _make_parser() -> argparse.ArgumentParser:
             formatter_class=layout,
         )
         command.add_arguments(own)
-        own.set_defaults(run=command.run, usage=own.error)
+        own.set_defaults(run=command.run, usage=own.error, translate=make_translator(own))
     return parser
 
 
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
     arguments = _make_parser().parse_args(argv)
     console = Console(arguments.quiet, arguments.json)
-    warnings.showwarning = lambda message, *_, **__: console.note(f"warning: {message}")
+    warnings.showwarning = lambda message, *_, **__: console.note(f"warning: {arguments.translate(str(message))}")
     if hasattr(signal, "SIGTERM"):
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGTERM, _terminate)
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if arguments.debug:
             raise
-        print(f"cccf {arguments.command}: error: {_describe_error(error)}", file=sys.stderr)
+        print(f"cccf {arguments.command}: error: {arguments.translate(_describe_error(error))}", file=sys.stderr)
         if not isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):
             print("This looks like a bug; run again with --debug and report it.", file=sys.stderr)
         return FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from cccf_index import SearchParametersCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import add_ratings_arguments, parse_positive, read_lines, read_ratings_file
+from cccf_index.datasets.ratings import find_rows
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,12 +35,7 @@ def parse_users(text: str | None, catalogue: Catalogue, source: str) -> NDArray[
     names = read_lines(text[1:]) if text.startswith("@") else [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise ValueError(f"--users must name at least one user, got {text!r}.")
-    if catalogue.user_ids.dtype.kind in "iu":
-        wrong = [name for name in names if not re.fullmatch("-?[0-9]+", name)]
-        if wrong:
-            raise ValueError(f"--users must be numbers like the user ids of {source}, got {wrong[0]!r}.")
-        return catalogue.user_rows([int(name) for name in names])
-    return catalogue.user_rows(names)
+    return find_rows(catalogue.user_ids, names, f"users in {source}", "users")
 
 
 def read_seen(arguments: argparse.Namespace, catalogue: Catalogue, console: Console) -> Any:

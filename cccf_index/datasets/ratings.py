@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 INTEGER = re.compile("[+-]?[0-9]+")
+EXAMPLES = 3  # known ids that an error shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +90,15 @@ def find_places(known: NDArray[Any], wanted: ArrayLike) -> NDArray[np.int64]:
     return np.where(known[order][place] == ids, order[place], -1)
 
 
-def find_rows(known: NDArray[Any], ids: ArrayLike, what: str) -> NDArray[np.int64]:
-    """Return the place of each id among the known ids; an unknown id raises a ValueError that says `what` was known."""
+def find_rows(known: NDArray[Any], ids: ArrayLike, what: str, name: str = "ids") -> NDArray[np.int64]:
+    """Return the place of each id among the known ids; an unknown id raises a ValueError that shows some known ones.
+
+    `what` was known, and `name` is the parameter of the caller.
+    """
     found = find_places(known, ids)
     if (found < 0).any():
-        raise ValueError(f"`ids` must be ids of {what}, got {np.asarray(ids)[found < 0].tolist()[0]!r}.")
+        unknown = np.asarray(ids)[found < 0].tolist()[0]
+        examples = ", ".join(str(example) for example in known[:EXAMPLES].tolist())
+        shown = f"Known ids are such as {examples}; there are {len(known):,}." if len(known) else "There are none."
+        raise ValueError(f"`{name}` must be ids of {what}, got {unknown!r}. {shown}")
     return found

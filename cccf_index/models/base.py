@@ -13,6 +13,7 @@ from scipy import sparse
 
 from cccf_index import _check
 from cccf_index._check import NotFittedError
+from cccf_index._exclude import Exclude, make_exclusion_matrix
 from cccf_index.learning.history import Iteration
 from cccf_index.models import _files
 from cccf_index.models._rows import Observed
@@ -184,7 +185,7 @@ class Recommender(abc.ABC):
         return self.to_ratings(np.concatenate(scores)).reshape(pairs[0].shape)
 
     def recommend(
-        self, users: ArrayLike | None = None, k: int = 10, *, exclude: Any = None
+        self, users: ArrayLike | None = None, k: int = 10, *, exclude: Exclude | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the k best items of each user, in the form of `index.search`.
 
@@ -194,8 +195,9 @@ class Recommender(abc.ABC):
             Rows of users; None for all.
         k : int
             The number of items per user.
-        exclude : scipy.sparse matrix, shape (n, n_items), optional
-            Items that must not be returned, one row for each of `users`, such as ``user_items[users]``.
+        exclude : list of array_like of int, ndarray or scipy.sparse matrix, optional
+            Items that must not be returned to each of `users`: lists of rows of items, a boolean mask (n, n_items), or
+            a sparse matrix such as ``user_items[users]``; see `IndexCCCF.search`.
 
         Returns
         -------
@@ -211,11 +213,7 @@ class Recommender(abc.ABC):
             raise ValueError(f"`users` must be 1-dimensional, got shape {rows.shape}. For one user pass [user].")
         k = _check.integer(k, "k", 1)
         if exclude is not None:
-            exclude = _check.pairs(exclude, "exclude", len(rows))
-            if exclude.shape[1] != self.n_items_:
-                raise ValueError(
-                    f"`exclude` must have a column for each of {self.n_items_} items, got {exclude.shape}."
-                )
+            exclude = make_exclusion_matrix(exclude, "exclude", len(rows), self.n_items_)
         scores, items = self._search(rows, k, exclude)
         found = items >= 0
         scores[found] = self.to_ratings(scores[found])

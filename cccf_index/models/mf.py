@@ -148,7 +148,8 @@ class MF(Recommender):
         dtype, _ = model._check_numbers()
         _check.matrix(user_factors, "user_factors", width)
         _check.matrix(item_factors, "item_factors", width)
-        model._take(np.array(user_factors, dtype=dtype, order="C"), np.array(item_factors, dtype=dtype, order="C"))
+        users, items = (_check.to_array(factors) for factors in (user_factors, item_factors))
+        model._take(np.array(users, dtype=dtype, order="C"), np.array(items, dtype=dtype, order="C"))
         model.history_ = []
         return model
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import faiss
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
+from cccf_index._exclude import Exclude, read_exclusions
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.kernels.search import PROBES
 from cccf_index.storage.selectors import restrict_parts
 from cccf_index.storage.state import Part, State
+
+
+class Selector(Protocol):
+    """Accepts some ids, as a `faiss.IDSelector` does."""
+
+    def is_member(self, id: int, /) -> bool:
+        """Whether an item with this id may be returned."""
+
+
+class PlainParameters(Protocol):
+    """Parameters with nothing but a selector, as `faiss.SearchParameters`."""
+
+    sel: Any
 
 
 @dataclass
@@ -45,7 +59,7 @@ class SearchParametersCCCF:
     >>> params = SearchParametersCCCF(sel=faiss.IDSelectorRange(0, 100), num_threads=1)
     """
 
-    sel: Any = None
+    sel: Allow | None = None
     num_threads: int = 0
     prune: bool = True
     coded: bool = False
@@ -66,6 +80,10 @@ def _check_count(value: int | None, name: str) -> int | None:
     return None if value is None else _check.integer(value, name, 1, or_else="or None")
 
 
+# What the keywords of a search take, with `Exclude`. faiss has no types: the protocols say what is needed of its own.
+Allow: TypeAlias = ArrayLike | Selector
+Parameters: TypeAlias = SearchParametersCCCF | PlainParameters
+
 DEFAULT = SearchParametersCCCF()
 NOTHING = np.zeros(2, dtype=np.int64)
 
@@ -76,13 +94,20 @@ class ExcludedIds(NamedTuple):
     starts: NDArray[np.int64]  # (nq + 1,)
     ids: NDArray[np.int64]  # ascending for each query
 
+    def select(self, rows: NDArray[np.int64]) -> ExcludedIds:
+        """Return those of the queries in `rows`."""
+        counts = self.starts[rows + 1] - self.starts[rows]
+        starts = np.concatenate([NOTHING[:1], np.cumsum(counts)])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], counts)
+        return ExcludedIds(starts, self.ids[places])
+
 
 class SearchOptions(NamedTuple):
     """Validated search options."""
 
     parts: tuple[Part, ...]  # with only the items that may be returned
     n_items: int  # of all parts
-    exclude: sparse.csr_array | None  # pairs of query and id
+    exclude: ExcludedIds | None
     nq: int
     n_threads: int
     prune: bool
@@ -90,21 +115,21 @@ class SearchOptions(NamedTuple):
     shortlist: int | None
 
     @classmethod
-    def from_keywords(cls, state: State, nq: int, params: Any, exclude: Any, allow: Any) -> SearchOptions:
+    def from_keywords(
+        cls, state: State, nq: int, params: Parameters | None, exclude: Exclude | None, allow: Allow | None
+    ) -> SearchOptions:
         """Check the keywords of a search of a state by nq queries."""
         if params is None:
             params = DEFAULT
-        if not hasattr(params, "sel"):
-            raise TypeError(
-                f"`params` must be SearchParametersCCCF or faiss.SearchParameters, got {type(params).__name__}."
-            )
+        else:
+            _refuse_foreign(params)
         parts = state.parts
         if params.sel is not None or allow is not None:
             parts = restrict_parts(restrict_parts(parts, params.sel, "params.sel", nq), allow, "allow", nq)
         return cls(
             parts,
             sum(map(len, parts)),
-            None if exclude is None else _check.pairs(exclude, "exclude", nq),
+            None if exclude is None else ExcludedIds(*read_exclusions(exclude, "exclude", nq)),
             nq,
             _threads.thread_count(getattr(params, "num_threads", 0)),
             bool(getattr(params, "prune", True)),
@@ -127,5 +152,17 @@ class SearchOptions(NamedTuple):
         """Return the excluded ids of the queries in `rows`."""
         if self.exclude is None:
             return ExcludedIds(NOTHING if len(rows) == 1 else np.zeros(len(rows) + 1, dtype=np.int64), NOTHING[:0])
-        chosen = self.exclude if len(rows) == self.nq else self.exclude[rows]
-        return ExcludedIds(chosen.indptr.astype(np.int64), chosen.indices.astype(np.int64))
+        return self.exclude if len(rows) == self.nq else self.exclude.select(rows)
+
+
+def _refuse_foreign(params: Any) -> None:
+    """Raise an error for parameters that have no effect on this index, rather than ignore them."""
+    wanted = "`params` must be SearchParametersCCCF or faiss.SearchParameters"
+    if not hasattr(params, "sel") or isinstance(params, type):
+        got = f"the class {params.__name__}" if isinstance(params, type) else type(params).__name__
+        raise TypeError(f"{wanted}, got {got}.")
+    if isinstance(params, faiss.SearchParameters) and type(params) is not faiss.SearchParameters:
+        raise TypeError(
+            f"{wanted}, got {type(params).__name__}, which is for another kind of index. "
+            "To look at fewer items pass SearchParametersCCCF(max_items=...); `tune` finds the number."
+        )
