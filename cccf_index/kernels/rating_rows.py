@@ -5,8 +5,9 @@ threads gives the same result. Rows are those of a CSR matrix: row i is rated by
 ``indptr[i + 1]`` of `indices` (rows of the other side) and `targets`. In component k a pair's score is
 ``weights[i] * other_weights[j] * <row i, other row j>``.
 
-Shapes: indptr int64 (n + 1,); indices int32 and targets (ratings,); other (m, r), weights (n,), other_weights (m,),
-pull (n, r), out and signs (n, r). Rows `start` to `stop` are updated.
+Shapes: indptr int64 (n + 1,); indices int32, targets and roots (ratings,); other (m, r), weights (n,), other_weights
+(m,), pull (n, r), diagonal (r,), ridge (n,), out and signs (n, r). Rows `start` to `stop` are updated. `roots` are
+square roots: of how much the squared error of each rating counts.
 """
 
 import numpy as np
@@ -24,9 +25,9 @@ from cccf_index.kernels.linear_algebra import (
 )
 
 
-# n * p^2 / 2 + p^3 / 6 products for n ratings: (X^T X + base + ridge) x = X^T targets + pull, X by panels of rows.
+# n * p^2 / 2 + p^3 / 6 products for n ratings: (X^T X + diagonal + ridge) x = X^T targets + pull, X by panels of rows.
 @training_kernel
-def solve_long_row(indices, targets, other, weight, other_weights, pull, base, ridge, scratch, out):
+def solve_long_row(indices, targets, roots, other, weight, other_weights, pull, diagonal, ridge, scratch, out):
     """Solve the least squares of a row that has many ratings; False if that overflows."""
     r, one = other.shape[1], out.dtype.type(1)
     p = -(-r // WIDTH) * WIDTH
@@ -35,10 +36,12 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, base, r
     right = scratch[p * (p + PANEL) : p * (p + PANEL + 1)]
     scratch[: p * (p + PANEL + 1)] = 0
     right[:r] = pull
-    gram[: base.shape[0], : base.shape[0]] = base
+    for q in range(diagonal.size):
+        gram[q, q] = diagonal[q]
     for t in range(indices.size):
         j = indices[t]
-        add_row(gram, right, panel, t, other, j, weight * other_weights[j], one, targets[t])
+        root = roots[t] if roots.size else one
+        add_row(gram, right, panel, t, other, j, root * weight * other_weights[j], root, targets[t])
     flush_panel(gram, panel, indices.size)
     add_ridge(gram, ridge, r)
     if not cholesky_solve(gram, right):
@@ -47,27 +50,36 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, base, r
     return True
 
 
-# n^2 * p / 2 + n^3 / 6 products: x = z + X^T y with z = pull / ridge and (X X^T + ridge) y = targets - X z.
+# n^2 * p / 2 + n^3 / 6 products: x = S (z + Z^T y), where D = diagonal + ridge, its smallest entry is d, S = (d / D)^(1/2),
+# Z = X S, z = S pull / d, and (Z Z^T + d) y = targets - Z z. Without a diagonal S is 1.
 @training_kernel
-def solve_short_row(indices, targets, other, weight, other_weights, pull, ridge, scratch, out):
+def solve_short_row(indices, targets, roots, other, weight, other_weights, pull, diagonal, ridge, scratch, out):
     """Solve the least squares of a row that has fewer ratings than columns; False if that overflows."""
-    n, r = indices.size, other.shape[1]
+    n, r, one = indices.size, other.shape[1], out.dtype.type(1)
     width, height = -(-n // WIDTH) * WIDTH, -(-r // PANEL) * PANEL
     gram = scratch[: width * width].reshape(width, width)
-    columns = scratch[width * width : width * (width + height)].reshape(height, width)  # X^T
+    columns = scratch[width * width : width * (width + height)].reshape(height, width)  # Z^T
     right = scratch[width * (width + height) : width * (width + height + 1)]
+    scales = scratch[width * (width + height + 1) : width * (width + height + 1) + r]
     scratch[: width * (width + height + 1)] = 0
+    scales[:] = 1
+    if diagonal.size:
+        least = ridge + diagonal.min()
+        for q in range(r):
+            scales[q] = np.sqrt(least / (ridge + diagonal[q]))
+        ridge = least
     for t in range(n):
         j = indices[t]
-        size = weight * other_weights[j]
+        root = roots[t] if roots.size else one
+        right[t] = root * targets[t]
+        size = root * weight * other_weights[j]
         for q in range(r):
-            columns[q, t] = size * other[j, q]
+            columns[q, t] = size * other[j, q] * scales[q]
     for q in range(0, height, PANEL):
         add_outer(gram, columns[q : q + PANEL], 0, 1)
     ridge = add_ridge(gram, ridge, n)
-    right[:n] = targets
     for q in range(r):
-        out[q] = pull[q] / ridge
+        out[q] = scales[q] * pull[q] / ridge
         add_scaled(right, columns[q], -out[q])
     if not cholesky_solve(gram, right):
         return False
@@ -75,26 +87,34 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, ridge,
         row = columns[q]
         for t in range(n):
             out[q] += row[t] * right[t]
+        out[q] *= scales[q]
     return True
 
 
 # ratings * p * min(n, p) / 2 + rows * min(n, p)^3 / 6 products, with n ratings in a row
 @training_entry
-def solve_rows(indptr, indices, targets, other, weights, other_weights, pull, base, ridge, out, start, stop):
-    """Set each row x to the minimum of ``sum (target - score)^2 + x^T base x + ridge * |x|^2 - 2 * <pull, x>``.
+def solve_rows(
+    indptr, indices, targets, roots, other, weights, other_weights, pull, diagonal, ridge, out, start, stop
+):
+    """Set each row x to the minimum of ``sum (root * (target - score))^2 + x^T (diagonal + ridge) x - 2 * <pull, x>``.
 
-    An empty `base` is none. Returns the first row whose system is not positive definite (an overflow), or -1.
+    Without `roots` each is 1, without a `diagonal` it is 0: pass empty arrays. Returns the first row whose system is
+    not positive definite (an overflow), or -1.
     """
     r = other.shape[1]
     p = -(-r // WIDTH) * WIDTH
-    scratch = np.empty(p * (2 * p + PANEL + 1), dtype=out.dtype)
+    scratch = np.empty(p * (2 * p + PANEL + 2), dtype=out.dtype)
     for row in range(start, stop):
-        j, values = indices[indptr[row] : indptr[row + 1]], targets[indptr[row] : indptr[row + 1]]
+        first, last = indptr[row], indptr[row + 1]
+        j, values = indices[first:last], targets[first:last]
+        own = roots[first:last] if roots.size else roots
         x, size, term = out[row], ridge[row], pull[row]
-        if j.size < r and base.size == 0:
-            solved = solve_short_row(j, values, other, weights[row], other_weights, term, size, scratch, x)
+        if j.size < r:
+            solved = solve_short_row(
+                j, values, own, other, weights[row], other_weights, term, diagonal, size, scratch, x
+            )
         else:
-            solved = solve_long_row(j, values, other, weights[row], other_weights, term, base, size, scratch, x)
+            solved = solve_long_row(j, values, own, other, weights[row], other_weights, term, diagonal, size, scratch, x)
         if not solved:
             return row
     return -1

@@ -42,17 +42,26 @@ class RatingRows(NamedTuple):
         weights: Any = None,
         other_weights: Any = None,
         base: Any = None,
+        roots: Any = None,
     ) -> None:
         """Solve the ridge regression of every row into `out`, with the other side fixed; see `rating_rows.solve_rows`.
 
-        `ridge` holds the ridge of each row. Weights default to 1. `base` is added to the Gram matrix of every row.
+        `ridge` holds the ridge of each row. Weights and `roots` default to 1. `base` (r, r) is added to the Gram matrix
+        of every row. In the basis of its eigenvectors it is a diagonal, so a row with few ratings stays a small system.
         """
         sides = _fill_weights(out, other, weights, other_weights)
-        sizes = ridge.astype(out.dtype)
-        gram = np.empty((0, 0), dtype=out.dtype) if base is None else np.ascontiguousarray(base, dtype=out.dtype)
+        sizes, none = ridge.astype(out.dtype), np.empty(0, dtype=out.dtype)
+        roots = none if roots is None else roots
+        energies, rotation, rows = none, None, out
+        if base is not None:
+            values, vectors = np.linalg.eigh(base)
+            energies, rotation = np.maximum(values, 0).astype(out.dtype), vectors.astype(out.dtype)
+            other, pull, rows = other @ rotation, pull @ rotation, np.empty_like(out)
 
         def work(start: int, stop: int) -> None:
-            row = rating_rows.solve_rows(*self, targets, other, *sides, pull, gram, sizes, out, start, stop)
+            row = rating_rows.solve_rows(
+                *self, targets, roots, other, *sides, pull, energies, sizes, rows, start, stop
+            )
             if row >= 0:
                 raise ValueError(
                     f"The least squares of row {row} overflowed {out.dtype}. "
@@ -60,6 +69,8 @@ class RatingRows(NamedTuple):
                 )
 
         self._run_on_threads(work)
+        if rotation is not None:
+            out[:] = rows @ rotation.T
 
     def flip_bits(
         self, targets: Any, other: Any, pull: Any, max_sweeps: int, signs: Any, weights: Any, other_weights: Any
