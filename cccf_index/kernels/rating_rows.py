@@ -5,9 +5,8 @@ threads gives the same result. Rows are those of a CSR matrix: row i is rated by
 ``indptr[i + 1]`` of `indices` (rows of the other side) and `targets`. In component k a pair's score is
 ``weights[i] * other_weights[j] * <row i, other row j>``.
 
-Shapes: indptr int64 (n + 1,); indices int32, targets and roots (ratings,); other (m, r), weights (n,), other_weights
-(m,), pull (n, r), diagonal (r,), ridge (n,), out and signs (n, r). Rows `start` to `stop` are updated. `roots` are
-square roots: of how much the squared error of each rating counts.
+Shapes: indptr int64 (n + 1,); indices int32 and targets (ratings,); other (m, r), weights (n,), other_weights (m,),
+pull (n, r), diagonal (r,), ridge (n,), out and signs (n, r). Rows `start` to `stop` are updated.
 """
 
 import numpy as np
@@ -27,7 +26,7 @@ from cccf_index.kernels.linear_algebra import (
 
 # n * p^2 / 2 + p^3 / 6 products for n ratings: (X^T X + diagonal + ridge) x = X^T targets + pull, X by panels of rows.
 @training_kernel
-def solve_long_row(indices, targets, roots, other, weight, other_weights, pull, diagonal, ridge, scratch, out):
+def solve_long_row(indices, targets, other, weight, other_weights, pull, diagonal, ridge, scratch, out):
     """Solve the least squares of a row that has many ratings; False if that overflows."""
     r, one = other.shape[1], out.dtype.type(1)
     p = -(-r // WIDTH) * WIDTH
@@ -40,8 +39,7 @@ def solve_long_row(indices, targets, roots, other, weight, other_weights, pull, 
         gram[q, q] = diagonal[q]
     for t in range(indices.size):
         j = indices[t]
-        root = roots[t] if roots.size else one
-        add_row(gram, right, panel, t, other, j, root * weight * other_weights[j], root, targets[t])
+        add_row(gram, right, panel, t, other, j, weight * other_weights[j], one, targets[t])
     flush_panel(gram, panel, indices.size)
     add_ridge(gram, ridge, r)
     if not cholesky_solve(gram, right):
@@ -53,9 +51,9 @@ def solve_long_row(indices, targets, roots, other, weight, other_weights, pull, 
 # n^2 * p / 2 + n^3 / 6 products: x = S (z + Z^T y), where D = diagonal + ridge, its smallest entry is d, S = (d / D)^(1/2),
 # Z = X S, z = S pull / d, and (Z Z^T + d) y = targets - Z z. Without a diagonal S is 1.
 @training_kernel
-def solve_short_row(indices, targets, roots, other, weight, other_weights, pull, diagonal, ridge, scratch, out):
+def solve_short_row(indices, targets, other, weight, other_weights, pull, diagonal, ridge, scratch, out):
     """Solve the least squares of a row that has fewer ratings than columns; False if that overflows."""
-    n, r, one = indices.size, other.shape[1], out.dtype.type(1)
+    n, r = indices.size, other.shape[1]
     width, height = -(-n // WIDTH) * WIDTH, -(-r // PANEL) * PANEL
     gram = scratch[: width * width].reshape(width, width)
     columns = scratch[width * width : width * (width + height)].reshape(height, width)  # Z^T
@@ -70,14 +68,13 @@ def solve_short_row(indices, targets, roots, other, weight, other_weights, pull,
         ridge = least
     for t in range(n):
         j = indices[t]
-        root = roots[t] if roots.size else one
-        right[t] = root * targets[t]
-        size = root * weight * other_weights[j]
+        size = weight * other_weights[j]
         for q in range(r):
             columns[q, t] = size * other[j, q] * scales[q]
     for q in range(0, height, PANEL):
         add_outer(gram, columns[q : q + PANEL], 0, 1)
     ridge = add_ridge(gram, ridge, n)
+    right[:n] = targets
     for q in range(r):
         out[q] = scales[q] * pull[q] / ridge
         add_scaled(right, columns[q], -out[q])
@@ -93,13 +90,10 @@ def solve_short_row(indices, targets, roots, other, weight, other_weights, pull,
 
 # ratings * p * min(n, p) / 2 + rows * min(n, p)^3 / 6 products, with n ratings in a row
 @training_entry
-def solve_rows(
-    indptr, indices, targets, roots, other, weights, other_weights, pull, diagonal, ridge, out, start, stop
-):
-    """Set each row x to the minimum of ``sum (root * (target - score))^2 + x^T (diagonal + ridge) x - 2 * <pull, x>``.
+def solve_rows(indptr, indices, targets, other, weights, other_weights, pull, diagonal, ridge, out, start, stop):
+    """Set each row x to the minimum of ``sum (target - score)^2 + x^T (diagonal + ridge) x - 2 * <pull, x>``.
 
-    Without `roots` each is 1, without a `diagonal` it is 0: pass empty arrays. Returns the first row whose system is
-    not positive definite (an overflow), or -1.
+    An empty `diagonal` is none. Returns the first row whose system is not positive definite (an overflow), or -1.
     """
     r = other.shape[1]
     p = -(-r // WIDTH) * WIDTH
@@ -107,14 +101,11 @@ def solve_rows(
     for row in range(start, stop):
         first, last = indptr[row], indptr[row + 1]
         j, values = indices[first:last], targets[first:last]
-        own = roots[first:last] if roots.size else roots
-        x, size, term = out[row], ridge[row], pull[row]
+        x, size, term, weight = out[row], ridge[row], pull[row], weights[row]
         if j.size < r:
-            solved = solve_short_row(
-                j, values, own, other, weights[row], other_weights, term, diagonal, size, scratch, x
-            )
+            solved = solve_short_row(j, values, other, weight, other_weights, term, diagonal, size, scratch, x)
         else:
-            solved = solve_long_row(j, values, own, other, weights[row], other_weights, term, diagonal, size, scratch, x)
+            solved = solve_long_row(j, values, other, weight, other_weights, term, diagonal, size, scratch, x)
         if not solved:
             return row
     return -1

@@ -41,27 +41,18 @@ class RatingRows(NamedTuple):
         out: Any,
         weights: Any = None,
         other_weights: Any = None,
-        base: Any = None,
-        roots: Any = None,
+        diagonal: Any = None,
     ) -> None:
         """Solve the ridge regression of every row into `out`, with the other side fixed; see `rating_rows.solve_rows`.
 
-        `ridge` holds the ridge of each row. Weights and `roots` default to 1. `base` (r, r) is added to the Gram matrix
-        of every row. In the basis of its eigenvectors it is a diagonal, so a row with few ratings stays a small system.
+        `ridge` holds the ridge of each row. Weights default to 1. `diagonal` (r,) is added to the ridge of every row.
         """
         sides = _fill_weights(out, other, weights, other_weights)
-        sizes, none = ridge.astype(out.dtype), np.empty(0, dtype=out.dtype)
-        roots = none if roots is None else roots
-        energies, rotation, rows = none, None, out
-        if base is not None:
-            values, vectors = np.linalg.eigh(base)
-            energies, rotation = np.maximum(values, 0).astype(out.dtype), vectors.astype(out.dtype)
-            other, pull, rows = other @ rotation, pull @ rotation, np.empty_like(out)
+        none = np.empty(0, dtype=out.dtype)
+        sizes, shared = ridge.astype(out.dtype), none if diagonal is None else diagonal
 
         def work(start: int, stop: int) -> None:
-            row = rating_rows.solve_rows(
-                *self, targets, roots, other, *sides, pull, energies, sizes, rows, start, stop
-            )
+            row = rating_rows.solve_rows(*self, targets, other, *sides, pull, shared, sizes, out, start, stop)
             if row >= 0:
                 raise ValueError(
                     f"The least squares of row {row} overflowed {out.dtype}. "
@@ -69,8 +60,6 @@ class RatingRows(NamedTuple):
                 )
 
         self._run_on_threads(work)
-        if rotation is not None:
-            out[:] = rows @ rotation.T
 
     def flip_bits(
         self, targets: Any, other: Any, pull: Any, max_sweeps: int, signs: Any, weights: Any, other_weights: Any

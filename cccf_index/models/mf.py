@@ -232,18 +232,15 @@ class MF(Recommender):
             raise ValueError("the factors of users and items differ in shape or type")
 
 
-def _solve(
-    rows: RatingRows,
-    values: NDArray[Any],
-    other: NDArray[Any],
-    regularization: float,
-    pair_weight: float,
-    out: NDArray[Any],
-) -> None:
-    """Solve the rows of one side into `out`, with the other side fixed."""
-    base = np.asarray(pair_weight * (other.T @ other)) if pair_weight else None
-    ridge = rows.compute_ridges(regularization) + regularization * pair_weight * len(other)
-    rows.solve_ridge(values, other, np.zeros_like(out), ridge, out, base=base)
+def _diagonalize(factors: NDArray[Any], pair_weight: float) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return a rotation (p, p) in which the Gram matrix of all pairs is a diagonal, and that diagonal (p,).
+
+    With a diagonal, a row with few ratings stays a small system. Without unobserved pairs nothing is rotated.
+    """
+    if not pair_weight:
+        return np.eye(factors.shape[1], dtype=factors.dtype), None
+    energies, rotation = np.linalg.eigh(pair_weight * (factors.T @ factors))
+    return rotation.astype(factors.dtype), np.maximum(energies, 0).astype(factors.dtype)
 
 
 def _compute_objective(
