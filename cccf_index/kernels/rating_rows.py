@@ -48,8 +48,8 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, diagona
     return True
 
 
-# n^2 * p / 2 + n^3 / 6 products: x = S (z + Z^T y), where D = diagonal + ridge, its smallest entry is d, S = (d / D)^(1/2),
-# Z = X S, z = S pull / d, and (Z Z^T + d) y = targets - Z z. Without a diagonal S is 1.
+# n^2 * p / 2 + n^3 / 6 products: x = S (z + Z^T y), where D = diagonal + ridge, its smallest entry is d,
+# S = (d / D)^(1/2), Z = X S, z = S pull / d, and (Z Z^T + d) y = targets - Z z. Without a diagonal S is 1.
 @training_kernel
 def solve_short_row(indices, targets, other, weight, other_weights, pull, diagonal, ridge, scratch, out):
     """Solve the least squares of a row that has fewer ratings than columns; False if that overflows."""

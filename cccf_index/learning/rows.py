@@ -113,7 +113,7 @@ def map_rows(x: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.
 
 def multiply_rows(x: NDArray[np.float32], columns: NDArray[np.float32], num_threads: int) -> NDArray[np.float32]:
     """Return ``x @ columns``, each row independent of the others; 0 threads means as many as faiss uses."""
-    out = np.empty((len(x), columns.shape[1]), dtype=np.float32)
+    out = np.empty((len(x), columns.shape[1]), dtype=x.dtype)
 
     def work(start: int, stop: int) -> None:
         code_rows.map_rows(x, columns, out, start, stop)

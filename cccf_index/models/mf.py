@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 from cccf_index import _check
 from cccf_index.learning.history import Iteration
-from cccf_index.models._rows import Observed, RatingRows
+from cccf_index.models._als import Alternation, Ridge, solve_rows
+from cccf_index.models._rows import RatingRows
 from cccf_index.models.base import Recommender
 
 SCORES = 2**22  # scores that are computed and ranked at a time
@@ -24,7 +25,9 @@ class MF(Recommender):
 
     Trained by alternating least squares with weighted regularization (ALS-WR): a row with n ratings has the ridge
     ``regularization * n``. Ratings are not centred. With `unobserved`, pairs without a rating count a little, as if
-    they were rated below average: what users do not rate is rarely what they like best.
+    they were rated below average: what users do not rate is rarely what they like best. With a large `unobserved` this
+    is the iALS of Rendle et al. ("Revisiting the performance of iALS on item recommendation benchmarks", 2021), at the
+    cost of ALS without these pairs.
 
     Parameters
     ----------
@@ -35,8 +38,12 @@ class MF(Recommender):
     max_iter : int
         The number of iterations; each solves both sides.
     unobserved : float
-        The total weight of all pairs, relative to the total weight of all ratings. Each pair counts as a rating at a
-        quarter of the way from the smallest to the largest rating. 0 ignores unobserved pairs.
+        The total weight of all pairs, relative to the total weight of all ratings; 0 ignores unobserved pairs.
+    unobserved_rating : float, optional
+        The rating that unobserved pairs count as. None means a quarter of the way from the smallest to the largest.
+    ridge_power : float
+        The power of its number of ratings (and of the weight of its other pairs) with which the ridge of a row grows.
+        It changes the ridge of large and small rows, not that of a row of mean size.
     n_models : int
         The number of models, from different first factors, whose scores are averaged. Their factors are concatenated.
     dtype : {"float32", "float64"}
@@ -55,6 +62,8 @@ class MF(Recommender):
         The rating of a pair with score 0.
     pair_weight_ : float
         The weight of each unobserved pair, where a rating has weight 1.
+    row_sizes_ : list of float
+        The mean weight of the pairs of a user and of an item, from which `ridge_power` counts.
 
     Examples
     --------
@@ -72,6 +81,7 @@ class MF(Recommender):
     offset_: float = 0.0  # files of version 0.2 lack these three
     pair_weight_: float = 0.0
     n_models_: int = 1
+    row_sizes_: list[float] | None = None
 
     def __init__(
         self,
@@ -83,6 +93,8 @@ class MF(Recommender):
         dtype: str = "float32",
         seed: int = 0,
         verbose: bool = True,
+        unobserved_rating: float | None = None,
+        ridge_power: float = 1.0,
     ) -> None:
         self.n_factors = n_factors
         self.regularization = regularization
@@ -92,43 +104,46 @@ class MF(Recommender):
         self.dtype = dtype
         self.seed = seed
         self.verbose = verbose
+        self.unobserved_rating = unobserved_rating
+        self.ridge_power = ridge_power
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> MF:
         """Learn factors from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         n_factors = _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
         max_iter = _check.integer(self.max_iter, "max_iter", 1)
-        dtype, regularization = self._check_numbers()
+        dtype, ridge = self._check_numbers()
         unobserved = _check.number(self.unobserved, "unobserved", 0)
+        offset = None if self.unobserved_rating is None else _check.number(self.unobserved_rating, "unobserved_rating")
         n_models = _check.integer(self.n_models, "n_models", 1, 64)
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
         ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
         begin = time.perf_counter()
         n_users, n_items = ratings.shape
         low, high = float(ratings.values.min()), float(ratings.values.max())
-        offset = low + (high - low) / 4 if unobserved else 0.0
+        if offset is None:
+            offset = low + (high - low) / 4 if unobserved else 0.0
         weight = unobserved * len(ratings.values) / (n_users * n_items)
-        values = (ratings.values - offset).astype(dtype)
-        terms = (regularization, weight)
         models = []
         for _ in range(n_models):
             items = np.asarray(rng.standard_normal((n_items, n_factors)) / np.sqrt(n_factors), dtype)
-            models.append((np.zeros((n_users, n_factors), dtype), items))
+            models.append(Alternation(ratings, ratings.values - offset, items, ridge, weight))
 
         def record() -> Iteration:
-            total = sum(_compute_objective(ratings, values, *factors, *terms) for factors in models) / n_models
+            total = sum(model.compute_objective() for model in models) / n_models
             return Iteration(total, time.perf_counter() - begin)
 
         history = [record()]
         for _ in tqdm(range(max_iter), desc="MF", disable=None if self.verbose else True):
             begin = time.perf_counter()
-            for users, items in models:
-                _solve(ratings.users, values, items, *terms, users)
-                _solve(ratings.items, values[ratings.order], users, *terms, items)
+            for model in models:
+                model.iterate()
             history.append(record())
         share = dtype.type(1 / np.sqrt(n_models))
-        users, items = (np.hstack(parts) * share for parts in zip(*models, strict=True))
+        users, items = (
+            np.hstack(parts) * share for parts in zip(*((m.users, m.items) for m in models), strict=True)
+        )
         self._take(users, items, offset, weight, n_models)
-        self.history_ = history
+        self.row_sizes_, self.history_ = models[0].sizes, history
         return self
 
     @classmethod
@@ -145,7 +160,7 @@ class MF(Recommender):
             raise ValueError(f"`item_factors` must be of shape (n_items, p), got {np.shape(item_factors)}.")
         width = np.shape(item_factors)[1]
         model = cls(n_factors=width, **params)
-        dtype, _ = model._check_numbers()
+        dtype = model._check_numbers()[0]
         _check.matrix(user_factors, "user_factors", width)
         _check.matrix(item_factors, "item_factors", width)
         users, items = (_check.to_array(factors) for factors in (user_factors, item_factors))
@@ -164,9 +179,10 @@ class MF(Recommender):
         index.add(self.item_factors_.astype(np.float32))
         return index
 
-    def _check_numbers(self) -> tuple[np.dtype[Any], float]:
+    def _check_numbers(self) -> tuple[np.dtype[Any], Ridge]:
         dtype = np.dtype(_check.choice(self.dtype, "dtype", ("float32", "float64")))
-        return dtype, _check.number(self.regularization, "regularization", 0)
+        regularization = _check.number(self.regularization, "regularization", 0)
+        return dtype, Ridge(regularization, _check.number(self.ridge_power, "ridge_power", 0))
 
     def _take(
         self,
@@ -181,16 +197,17 @@ class MF(Recommender):
         self.n_users_, self.n_items_ = len(users), len(items)
 
     def _encode(self, matrix: Any, side: str) -> NDArray[Any]:
+        place = ("user", "item").index(side)
         other = self.item_factors_ if side == "user" else self.user_factors_
+        rows = RatingRows.from_matrix(matrix)
+        size = 1.0 if self.row_sizes_ is None else self.row_sizes_[place]
+        ridges = self._check_numbers()[1].compute(rows, self.pair_weight_, len(other), size)
         values = (matrix.data - self.offset_).astype(other.dtype)
         share = other.dtype.type(np.sqrt(self.n_models_))
-        parts = []
-        for part in np.split(other, self.n_models_, axis=1):
-            parts.append(np.empty((matrix.shape[0], part.shape[1]), dtype=other.dtype))
-            factors = np.ascontiguousarray(part) * share
-            _solve(
-                RatingRows.from_matrix(matrix), values, factors, self._check_numbers()[1], self.pair_weight_, parts[-1]
-            )
+        parts = [
+            solve_rows(rows, values, np.ascontiguousarray(part) * share, ridges, self.pair_weight_)
+            for part in np.split(other, self.n_models_, axis=1)
+        ]
         return np.hstack(parts) / share
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
@@ -230,34 +247,3 @@ class MF(Recommender):
             raise ValueError("the number of factors is not a multiple of the number of models")
         if (users.shape, items.shape) != ((self.n_users_, width), (self.n_items_, width)) or users.dtype != items.dtype:
             raise ValueError("the factors of users and items differ in shape or type")
-
-
-def _diagonalize(factors: NDArray[Any], pair_weight: float) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return a rotation (p, p) in which the Gram matrix of all pairs is a diagonal, and that diagonal (p,).
-
-    With a diagonal, a row with few ratings stays a small system. Without unobserved pairs nothing is rotated.
-    """
-    if not pair_weight:
-        return np.eye(factors.shape[1], dtype=factors.dtype), None
-    energies, rotation = np.linalg.eigh(pair_weight * (factors.T @ factors))
-    return rotation.astype(factors.dtype), np.maximum(energies, 0).astype(factors.dtype)
-
-
-def _compute_objective(
-    ratings: Observed,
-    values: NDArray[Any],
-    users: NDArray[Any],
-    items: NDArray[Any],
-    regularization: float,
-    pair_weight: float,
-) -> float:
-    residual = values.copy()
-    ratings.users.add_scores(residual, users, items, -1)
-    total = float(np.square(residual, dtype=np.float64).sum())
-    for rows, factors, n in ((ratings.users, users, len(items)), (ratings.items, items, len(users))):
-        sizes = rows.counts + pair_weight * n
-        total += regularization * float(sizes @ np.einsum("ij,ij->i", factors, factors))
-    if pair_weight:
-        grams = [factors.astype(np.float64).T @ factors for factors in (users, items)]
-        total += pair_weight * float(np.sum(grams[0] * grams[1]))
-    return total

@@ -1,0 +1,190 @@
+"""Tuning of the catalogue teacher: its parameters by NDCG@10 of held-out ratings among all items.
+
+A small model walks over a grid, one parameter at a time, as long as that helps. Each trial starts from the factors of the
+best one so far, so two iterations are enough. The number of trials, and the ratings they see, are limited: the time is
+that of a few trainings, and the choice depends on nothing but the ratings and the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from tqdm import tqdm
+
+from cccf_index.datasets import split_ratings
+from cccf_index.models._als import Alternation, Ridge
+from cccf_index.models._rows import Observed
+
+FLOORS = (1.0, 0.6, 0.3, 0.0)  # preferences for the lowest rating that are tried
+POWERS = (0.5, 1.0, 1.5)  # of `Ridge`
+VALLEY = 0.65  # the best regularization falls with this power of the weight of unobserved pairs
+GAIN = 1.002  # by which a trial has to be better
+TRIALS = 20
+TRIAL_FACTORS = 64
+FIRST_ITERATIONS, ITERATIONS = 6, 2
+TRIAL_RATINGS = 1_500_000  # ratings of a trial, of whole users
+TRIAL_SCORES = 60_000_000  # scores that a trial ranks: up to 2,000 users, at least 300
+HELD_OUT = 0.15  # share of the ratings
+CUTOFF = 10
+CHUNK = 256  # users that are ranked at a time
+
+
+class Preference(NamedTuple):
+    """What a rating should score: the highest 1, the lowest `floor`. An unobserved pair should score 0."""
+
+    floor: float
+    low: float
+    high: float
+
+    def grade(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the preferences of ratings, float32 of the same shape; all 1 if all ratings are equal."""
+        if self.high == self.low:
+            return np.ones(np.shape(values), dtype=np.float32)
+        place = np.clip((np.asarray(values) - self.low) / (self.high - self.low), 0, 1)
+        return (self.floor + (1 - self.floor) * place).astype(np.float32)
+
+
+class CatalogueChoice(NamedTuple):
+    """The tuned parameters of a catalogue teacher, as of `MF` and `Preference`."""
+
+    floor: float = 0.6
+    unobserved: float = 16.0
+    regularization: float = 0.005
+    ridge_power: float = 1.0
+
+    def list_neighbours(self, fixed: frozenset[str]) -> Iterator[list[CatalogueChoice]]:
+        """Yield, for each parameter that is not `fixed`, the choices one step up and down."""
+        if "regularization" not in fixed:
+            yield [self._replace(regularization=self.regularization * factor) for factor in (1.6, 1 / 1.6)]
+        if "floor" not in fixed:
+            yield [self._replace(floor=value) for value in _list_adjacent(FLOORS, self.floor)]
+        if "unobserved" not in fixed:
+            steps = [self._replace(unobserved=self.unobserved * factor) for factor in (0.5, 2.0)]
+            if "regularization" not in fixed:
+                steps = [
+                    step._replace(regularization=self.regularization * (self.unobserved / step.unobserved) ** VALLEY)
+                    for step in steps
+                ]
+            yield steps
+        yield [self._replace(ridge_power=value) for value in _list_adjacent(POWERS, self.ridge_power)]
+
+
+def _list_adjacent(values: tuple[float, ...], value: float) -> list[float]:
+    place = values.index(value)
+    return [values[i] for i in (place - 1, place + 1) if 0 <= i < len(values)]
+
+
+class Validation(NamedTuple):
+    """Held-out ratings of some users, by which rankings of the whole catalogue are judged."""
+
+    train: Observed  # the other ratings, of these and more users
+    users: NDArray[np.int64]  # rows of `train`
+    seen: sparse.csr_array  # (len(users), n_items): what is not ranked
+    relevant: sparse.csr_array  # (len(users), n_items)
+
+    @classmethod
+    def hold_out(cls, matrix: sparse.csr_array, threshold: float, seed: int) -> Validation | None:
+        """Split the ratings of a sample of users; None if no held-out rating reaches the threshold."""
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(matrix.shape[0])
+        total = np.cumsum(np.diff(matrix.indptr)[order])
+        sample = np.sort(order[: max(1, np.searchsorted(total, TRIAL_RATINGS, side="right"))])
+        inner, held = (sparse.csr_array(part) for part in split_ratings(matrix[sample], HELD_OUT, seed))
+        held.data = (held.data >= threshold).astype(np.float32)
+        held.eliminate_zeros()
+        users = np.flatnonzero(np.diff(held.indptr))
+        if not len(users):
+            return None
+        n = int(np.clip(TRIAL_SCORES // matrix.shape[1], 300, 2000))
+        users = np.sort(rng.permutation(users)[:n])
+        return cls(Observed.from_matrix(inner), users, inner[users], held[users])
+
+    def judge(self, users: NDArray[Any], items: NDArray[Any]) -> float:
+        """Return NDCG@10 of the scores of factors."""
+        discounts = 1 / np.log2(np.arange(CUTOFF) + 2)
+        ideal = np.concatenate([[0], np.cumsum(discounts)])
+        gains = np.zeros(len(self.users))
+        for start in range(0, len(self.users), CHUNK):
+            rows = slice(start, start + CHUNK)
+            scores = users[self.users[rows]] @ items.T
+            seen = self.seen[rows].tocoo()
+            scores[seen.row, seen.col] = -np.inf
+            for row, own in enumerate(scores, start):
+                wanted = self.relevant.indices[self.relevant.indptr[row] : self.relevant.indptr[row + 1]]
+                places = np.count_nonzero(own > own[wanted, None], axis=1)
+                places += np.array([np.count_nonzero(own[:item] == own[item]) for item in wanted])  # ties by row
+                gains[row] = discounts[places[places < CUTOFF]].sum() / ideal[min(len(wanted), CUTOFF)]
+        return float(gains.mean())
+
+
+class Trial(NamedTuple):
+    """A choice, what it reached, and the factors of the items from which the next trial starts."""
+
+    choice: CatalogueChoice
+    ndcg: float
+    items: NDArray[np.float32]
+
+
+def choose_catalogue_teacher(
+    matrix: sparse.csr_array, threshold: float, fixed: dict[str, float], seed: int, verbose: bool
+) -> tuple[CatalogueChoice, float | None]:
+    """Return the parameters that rank held-out ratings of at least `threshold` best, and their NDCG@10.
+
+    Parameters in `fixed` are not tuned. If too few ratings can be held out, the choice is the default, without NDCG.
+    """
+    low, high = float(matrix.data.min()), float(matrix.data.max())
+    first = CatalogueChoice(**fixed) if low < high else CatalogueChoice(**fixed, floor=1.0)
+    still = frozenset(fixed) | (set() if low < high else {"floor"})
+    validation = Validation.hold_out(matrix, threshold, seed)
+    if validation is None:
+        return first, None
+    ratings = validation.train
+    rng = np.random.default_rng(seed)
+    items = rng.standard_normal((matrix.shape[1], TRIAL_FACTORS)) * (0.1 / np.sqrt(TRIAL_FACTORS))
+    with tqdm(total=TRIALS, desc="choosing the teacher", disable=None if verbose else True) as progress:
+
+        def run_trial(choice: CatalogueChoice, start: NDArray[np.float32], iterations: int) -> Trial:
+            n_users, n_items = ratings.shape
+            weight = choice.unobserved * len(ratings.values) / (n_users * n_items)
+            values = Preference(choice.floor, low, high).grade(ratings.values)
+            ridge = Ridge(choice.regularization, choice.ridge_power)
+            model = Alternation(ratings, values, start, ridge, weight)
+            for _ in range(iterations):
+                model.iterate()
+            model.solve_users()
+            ndcg = validation.judge(model.users, model.items)
+            progress.update()
+            progress.set_postfix(ndcg=f"{ndcg:.4f}")
+            return Trial(choice, ndcg, model.items)
+
+        best = run_trial(first, items.astype(np.float32), FIRST_ITERATIONS)
+        best = _walk(best, still, lambda choice, trial: run_trial(choice, trial.items, ITERATIONS))
+    return best.choice, best.ndcg
+
+
+def _walk(
+    best: Trial, fixed: frozenset[str], run_trial: Callable[[CatalogueChoice, Trial], Trial]
+) -> Trial:
+    """Step to a better neighbour, one parameter after the other, until none is better or the trials are used up."""
+    tried = {best.choice}
+    improved = True
+    while improved:
+        improved = False
+        for number in range(len(list(best.choice.list_neighbours(fixed)))):
+            for direction in (0, 1):
+                while True:  # further in the same direction, as long as that helps
+                    steps = list(best.choice.list_neighbours(fixed))[number]
+                    if direction >= len(steps) or steps[direction] in tried:
+                        break
+                    if len(tried) >= TRIALS:
+                        return best
+                    tried.add(steps[direction])
+                    trial = run_trial(steps[direction], best)
+                    if trial.ndcg <= GAIN * best.ndcg:
+                        break
+                    best, improved = trial, True
+    return best
