@@ -14,6 +14,7 @@ from cccf_index import _check
 from cccf_index._check import NotFittedError
 from cccf_index.codes import CompositionalCodes
 from cccf_index.learning.alternation import Encoder, learn_codes
+from cccf_index.learning.heads import Heads
 from cccf_index.learning.history import Iteration
 from cccf_index.learning.plan import MAX_DIMENSION, LearningPlan
 from cccf_index.learning.probes import CHUNK, Probes
@@ -208,6 +209,21 @@ class CompositionalQuantizer:
             coded.improve(rows, frame, max_active, probes.find_pairs(rows) if probes else None)
             parts.append(coded.pack())
         return CompositionalCodes.concatenate(parts)
+
+    def _fit_to_heads(
+        self,
+        users: NDArray[np.float32],
+        lists: NDArray[np.int64],
+        items: NDArray[np.float32],
+        item_codes: CompositionalCodes,
+    ) -> tuple[CompositionalCodes, NDArray[np.float32]]:
+        """Return codes and real-valued queries of users that keep the scores at the head of their lists.
+
+        `lists` (n, any) are rows of `items`, whose codes are given, as a search with `transform_users` finds them.
+        """
+        heads = Heads.from_lists(users, lists, items - self.item_mean_, item_codes.to_vectors(), self._encoder.users)
+        queries = heads.fit_queries()
+        return heads.fit_codes(queries, self._plan.n_components, self._plan.max_active_users).pack(), queries
 
     def transform_users(self, user_vectors: ArrayLike) -> NDArray[np.float32]:
         """Return real-valued queries, float32 (n, G * r), for users (n, p): more accurate than their codes.

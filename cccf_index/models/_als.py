@@ -114,9 +114,7 @@ def compute_sizes(ratings: Observed, pair_weight: float) -> list[float]:
     ]
 
 
-def _diagonalize(
-    factors: NDArray[Any], pair_weight: float
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+def _diagonalize(factors: NDArray[Any], pair_weight: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """Return factors in the basis of their Gram matrix's eigenvectors, that basis, and the diagonal of all pairs.
 
     Without unobserved pairs the factors stay as they are.

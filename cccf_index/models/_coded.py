@@ -63,12 +63,16 @@ class CodeModel(Recommender):
         index.add(self.item_codes_)
         return index
 
-    def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _get_index(self) -> IndexCCCF:
+        """Return the index of `to_index`; cached, so that a call for one user is cheap."""
         codes, index = vars(self).get("_indexed", (None, None))
         if codes is not self.item_codes_:
             index = self.to_index()
-            self._indexed = (self.item_codes_, index)  # cached, so that a call for one user is cheap
-        return index.search(self._get_queries(users), k, exclude=exclude)
+            self._indexed = (self.item_codes_, index)
+        return index
+
+    def _search(self, users: NDArray[np.int64], k: int, exclude: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self._get_index().search(self._get_queries(users), k, exclude=exclude)
 
     def _get_queries(self, users: NDArray[np.int64]) -> Any:
         """Return the queries of these users for the index."""

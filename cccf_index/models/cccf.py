@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,21 +12,21 @@ from scipy import sparse
 
 from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
+from cccf_index.learning.heads import HEAD
+from cccf_index.models._catalogue_tuning import Preference
 from cccf_index.models._coded import DiscreteModel, check_components
 from cccf_index.models._kernel_weights import ANCHORS, DISTANCES, KERNELS, choose_anchors, compute_weights
-from cccf_index.models._teacher import (
-    MAX_FACTORS,
-    Teacher,
-    train_explicit_teacher,
-    train_implicit_teacher,
-    wrap_factors,
-)
+from cccf_index.models._teacher import MAX_FACTORS, Task, Teacher, fill_matrix, train_teacher, wrap_factors
 from cccf_index.models.mf import MF
 from cccf_index.quantizer import CompositionalQuantizer
 
 # attributes that only one kind of weights has
-LEARNED = ("quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "feedback_", "user_queries_")
+LEARNED = (
+    *("quantizer_", "item_bias_", "user_bias_", "user_means_", "bias_share_", "popularity_share_"),
+    *("feedback_", "objective_", "preference_", "choice_", "user_queries_"),
+)
 KERNEL = ("user_anchors_", "item_anchors_")
+USERS = 16_384  # users whose queries are made at a time
 KERNEL_FACTORS = 32  # factors of the latent space in which distances are measured
 
 
@@ -33,9 +34,9 @@ class CCCF(DiscreteModel):
     """Compositional codes: each user and each item has G binary codes, each with a weight that may be zero.
 
     With ``weights="learned"`` codes and weights are fitted together to all scores of a teacher, a matrix factorisation
-    that is tuned on held-out ratings. ``weights="kernel"`` is the paper's model: weights are a kernel function of the
-    distance to G anchors in the latent space of a matrix factorisation. They stay fixed while the codes are learned by
-    discrete coordinate descent.
+    that is tuned on held-out ratings: by default to find them among all items. ``weights="kernel"`` is the paper's
+    model: weights are a kernel function of the distance to G anchors in the latent space of a matrix factorisation.
+    They stay fixed while the codes are learned by discrete coordinate descent.
 
     Parameters
     ----------
@@ -48,22 +49,26 @@ class CCCF(DiscreteModel):
     queries : {"coded", "real"}
         Learned weights: whether `predict` and `recommend` use the codes of users, or real-valued queries, which rank a
         little better but are searched more slowly.
-    feedback : {"explicit", "implicit"}
-        Learned weights: what the matrix holds, ratings or implicit feedback. Of implicit feedback only the pattern
-        counts; the teacher is trained by the package implicit unless `latents` are given.
+    feedback : {"auto", "explicit", "implicit"}
+        Learned weights: what the matrix holds, ratings or implicit feedback, of which only the pattern counts. "auto"
+        means implicit if all entries are equal.
+    objective : {"catalogue", "rated"}
+        Learned weights: what the teacher is tuned for. "catalogue" finds held-out items among all items: what an index
+        is for. "rated" orders the held-out items that a user has rated, the paper's protocol, which says little about
+        what a user would choose.
     max_active, max_active_users : int, optional
         Learned weights: the maximum number of components of an item or a user with a non-zero weight; None for all.
     unobserved : float, optional
-        Learned weights: as for `MF`; None to choose 0 or 0.1 on a held-out tenth of the ratings.
+        Learned weights: as for `MF`; None to choose it on held-out ratings.
     regularization : float, optional
-        Learned weights: that of the teacher. None to choose it, and the share of an item bias, on a held-out tenth of
-        the ratings. Kernel weights: as for `DCF`; None means 0.06.
+        Learned weights: that of the teacher, as for `MF`; None to choose it on held-out ratings. Kernel weights: as for
+        `DCF`; None means 0.06.
     latents : MF, model of the package implicit, or pair of arrays, optional
         Learned weights: the teacher. Kernel weights: the latent space. A fitted model of the same users and items, any
         pair ``(user_factors, item_factors)``, or an MF that is not fitted, which `fit` then does. None trains one.
     n_factors : int, optional
-        The number of factors if `latents` is None. None means 64 for each of three averaged MF, 128 for implicit
-        feedback, and 32 for kernel weights.
+        The number of factors if `latents` is None. None means 192, 64 for each of three averaged MF with
+        ``objective="rated"``, and 32 for kernel weights.
     kernel : {"epanechnikov", "triangular", "uniform"}
         Kernel weights: the kernel function.
     bandwidth : float
@@ -107,6 +112,11 @@ class CCCF(DiscreteModel):
         Learned weights: what the teacher adds to the scores of each item. The codes already include it.
     user_bias_ : ndarray of float32, shape (n_users,)
         Learned weights: what `predict` and `recommend` add to the scores of each user.
+    feedback_, objective_ : str
+        Learned weights: what the model was trained for. With "catalogue", `predict` returns preferences, 1 for the
+        highest rating and about 0 for pairs that are unlikely, not ratings.
+    choice_ : dict of float
+        Learned weights, ``objective="catalogue"``: the parameters that were chosen for the teacher.
     user_queries_ : ndarray of float32, shape (n_users, n_components * n_bits)
         With ``queries="real"``: the queries for the index, instead of ``user_codes_``.
     user_anchors_, item_anchors_ : ndarray of float32, shape (n_components, n_factors)
@@ -132,7 +142,11 @@ class CCCF(DiscreteModel):
     user_bias_: NDArray[np.float32]
     user_means_: NDArray[np.float64]
     bias_share_: float
+    popularity_share_: float = 0.0
     feedback_: str
+    objective_: str = "rated"  # files of version 0.6 lack these
+    preference_: list[float] | None = None
+    choice_: dict[str, float] | None = None
     user_queries_: NDArray[np.float32]
 
     def __init__(
@@ -141,7 +155,7 @@ class CCCF(DiscreteModel):
         n_bits: int = 16,
         weights: str = "learned",
         queries: str = "coded",
-        feedback: str = "explicit",
+        feedback: str = "auto",
         max_active: int | None = None,
         max_active_users: int | None = None,
         unobserved: float | None = None,
@@ -162,6 +176,7 @@ class CCCF(DiscreteModel):
         tol: float = 0.01,
         seed: int = 0,
         verbose: bool = True,
+        objective: str = "catalogue",
     ) -> None:
         super().__init__(
             n_bits, alpha, beta, regularization, initialize, init_iter, max_iter, max_sweeps, tol, seed, verbose
@@ -180,15 +195,17 @@ class CCCF(DiscreteModel):
         self.distance = distance
         self.anchors = anchors
         self.normalize = normalize
+        self.objective = objective
 
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> CCCF:
         """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         _check.choice(self.weights, "weights", ("learned", "kernel"))
-        _check.choice(self.feedback, "feedback", ("explicit", "implicit"))
+        _check.choice(self.feedback, "feedback", ("auto", "explicit", "implicit"))
         _check.choice(self.queries, "queries", ("coded", "real"))
+        _check.choice(self.objective, "objective", ("catalogue", "rated"))
         if self.weights == "learned":
             return self._fit_learned(user_items, item_features=item_features, user_features=user_features)
-        if self.feedback != "explicit" or self.queries != "coded":
+        if self.feedback == "implicit" or self.queries != "coded":
             raise ValueError('`weights` must be "learned" for implicit feedback and real-valued queries, got "kernel".')
         _check.choice(self.anchors, "anchors", ANCHORS)
         self._check_kernel()
@@ -209,41 +226,56 @@ class CCCF(DiscreteModel):
             self.n_components, self.n_bits, self.max_active, self.max_active_users, self.seed, verbose=self.verbose
         )
         quantizer.check()
-        teacher, limits = self._train_teacher(user_items, **features)
-        latents = teacher.latents
+        matrix = self._check_matrix(user_items, **features)
+        task = Task.from_ratings(matrix, self.feedback, self.objective)
+        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
+        given = {"regularization": self.regularization, "unobserved": self.unobserved}
+        fixed = {name: _check.number(value, name, 0) for name, value in given.items() if value is not None}
+        trained = train_teacher(task, self.latents, n_factors, fixed, {"seed": self.seed, "verbose": self.verbose})
+        teacher, latents = trained.teacher, trained.teacher.latents
         users = teacher.extend_users(latents.user_factors_)
         quantizer.fit(teacher.extend_items(latents.item_factors_, teacher.item_bias), users)
-        assert quantizer.user_codes_ is not None
-        self.n_users_, self.n_items_ = latents.n_users_, latents.n_items_
-        self.rating_range_, self.rating_scale_ = limits, 1.0
-        self.user_codes_, self.item_codes_ = quantizer.user_codes_, quantizer.item_codes_
-        self.history_, self.quantizer_, self.latents_ = quantizer.history_, quantizer.without_codes(), latents
-        self.item_bias_, self.bias_share_, self.user_means_ = teacher.item_bias, teacher.bias_share, teacher.user_means
-        self.user_bias_, self.feedback_ = users @ quantizer.item_mean_, self.feedback
-        self._forget((*KERNEL, "user_queries_"))
+        model = copy.copy(self)  # an error before the end changes nothing
+        model._forget((*KERNEL, *LEARNED))
+        model.n_users_, model.n_items_ = latents.n_users_, latents.n_items_
+        model.rating_range_, model.rating_scale_ = task.limits, 1.0
+        model.feedback_, model.objective_ = task.feedback, task.objective
+        model.preference_, model.choice_ = trained.preference, trained.choice
+        model.item_codes_, model.history_ = quantizer.item_codes_, quantizer.history_
+        model.quantizer_, model.latents_ = quantizer.without_codes(), latents
+        model.item_bias_, model.bias_share_, model.user_means_ = (
+            teacher.item_bias,
+            teacher.bias_share,
+            teacher.user_means,
+        )
+        model.popularity_share_, model.user_bias_ = teacher.popularity_share, users @ quantizer.item_mean_
+        model.user_codes_, queries = model._make_queries(users, matrix)
         if self.queries == "real":
-            self.user_queries_ = quantizer.transform_users(users)
+            model.user_queries_ = queries
+        vars(self).clear()
+        vars(self).update(vars(model))
         return self
 
-    def _train_teacher(self, user_items: Any, **features: Any) -> tuple[Teacher, list[float]]:
-        """Return the teacher of learned weights, and the smallest and the largest rating."""
-        n_factors = None if self.n_factors is None else _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
-        options = {"seed": self.seed, "verbose": self.verbose}
-        if self.feedback == "explicit":
-            matrix = self._check_ratings(user_items, **features)
-            regularization, unobserved = (
-                None if value is None else _check.number(value, name, 0)
-                for value, name in ((self.regularization, "regularization"), (self.unobserved, "unobserved"))
-            )
-            teacher = train_explicit_teacher(matrix, self.latents, n_factors, regularization, unobserved, options)
-            return teacher, [float(matrix.data.min()), float(matrix.data.max())]
-        matrix = self._check_matrix(user_items, **features)
-        if matrix.data.min() <= 0:
-            raise ValueError(
-                f"`user_items` must hold numbers above 0 for implicit feedback, got {matrix.data.min():g}. "
-                "Remove the other entries, zeros with `eliminate_zeros`."
-            )
-        return train_implicit_teacher(_fill_matrix(matrix, 1.0), self.latents, n_factors, options), [0.0, 1.0]
+    def _make_queries(
+        self, vectors: NDArray[np.float32], matrix: sparse.csr_array
+    ) -> tuple[CompositionalCodes, NDArray[np.float32]]:
+        """Return codes and real-valued queries of users with these teacher's vectors, and their ratings.
+
+        For the whole catalogue they are fitted to the unrated items at the head of their lists.
+        """
+        quantizer = self.quantizer_
+        if self.objective_ == "rated":
+            return quantizer.encode_users(vectors), quantizer.transform_users(vectors)
+        items = self._get_teacher().extend_items(self.latents_.item_factors_, self.item_bias_)
+        codes, queries = [], []
+        for start in range(0, max(len(vectors), 1), USERS):
+            part, rated = vectors[start : start + USERS], matrix[start : start + USERS]
+            depth = min(HEAD, self.n_items_)
+            lists = self._get_index().search(quantizer.transform_users(part), depth, exclude=rated)[1]
+            coded, real = quantizer._fit_to_heads(part, lists, items, self.item_codes_)
+            codes.append(coded)
+            queries.append(real)
+        return CompositionalCodes.concatenate(codes), np.concatenate(queries)
 
     def _forget(self, names: Iterable[str]) -> None:
         """Remove attributes of an earlier fit with other parameters."""
@@ -251,18 +283,24 @@ class CCCF(DiscreteModel):
             vars(self).pop(name, None)
 
     def _get_teacher(self) -> Teacher:
-        return Teacher(self.latents_, self.item_bias_, self.bias_share_, self.user_means_)
+        return Teacher(self.latents_, self.item_bias_, self.bias_share_, self.user_means_, self.popularity_share_)
 
     def _encode(self, matrix: Any, side: str) -> CompositionalCodes:
-        if hasattr(self, "quantizer_"):
-            vectors = self._get_teacher().encode(self._prepare_feedback(matrix), side)
-            return self.quantizer_.encode_users(vectors) if side == "user" else self.quantizer_.encode_items(vectors)
-        anchors = self.user_anchors_ if side == "user" else self.item_anchors_
-        return self._fold_in(matrix, self._compute_weights(self.latents_._encode(matrix, side), anchors), side)
+        if not hasattr(self, "quantizer_"):
+            anchors = self.user_anchors_ if side == "user" else self.item_anchors_
+            return self._fold_in(matrix, self._compute_weights(self.latents_._encode(matrix, side), anchors), side)
+        vectors = self._encode_vectors(matrix, side)
+        return self._make_queries(vectors, matrix)[0] if side == "user" else self.quantizer_.encode_items(vectors)
 
-    def _prepare_feedback(self, matrix: Any) -> Any:
-        """Return explicit ratings as they are, and implicit feedback with equal values: how often does not count."""
-        return matrix if self.feedback_ == "explicit" else _fill_matrix(matrix, 1 + self.latents_.pair_weight_)
+    def _encode_vectors(self, matrix: sparse.csr_array, side: str) -> NDArray[np.float32]:
+        """Return the teacher's vectors of new users or items by their ratings."""
+        if self.preference_ is not None:
+            targets = fill_matrix(matrix, Preference(*self.preference_).grade(matrix.data))
+        elif self.feedback_ == "implicit":  # how often does not count
+            targets = fill_matrix(matrix, 1 + self.latents_.pair_weight_)
+        else:
+            targets = matrix
+        return self._get_teacher().encode(matrix, targets, side)
 
     def transform_users(self, user_items: Any) -> NDArray[np.float32]:
         """Return real-valued queries, float32 (n, n_components * n_bits), of new users by their ratings (n, n_items).
@@ -273,7 +311,7 @@ class CCCF(DiscreteModel):
         if not hasattr(self, "quantizer_"):
             raise ValueError('`weights` must be "learned" for real-valued queries, got a model fitted with "kernel".')
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
-        return self.quantizer_.transform_users(self._get_teacher().encode(self._prepare_feedback(matrix), "user"))
+        return self._make_queries(self._encode_vectors(matrix, "user"), matrix)[1]
 
     def encode_user_bias(self, user_items: Any) -> NDArray[np.float32]:
         """Return the ``user_bias_``, float32 (n,), of new users by their ratings (n, n_items); 0 for kernel weights."""
@@ -281,7 +319,7 @@ class CCCF(DiscreteModel):
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
         if not hasattr(self, "quantizer_"):
             return np.zeros(matrix.shape[0], dtype=np.float32)
-        return self._get_teacher().encode(self._prepare_feedback(matrix), "user") @ self.quantizer_.item_mean_
+        return self._encode_vectors(matrix, "user") @ self.quantizer_.item_mean_
 
     def to_ratings(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Convert scores of `to_index()` to ratings, float64; with learned weights, scores plus ``user_bias_``."""
@@ -340,8 +378,3 @@ class CCCF(DiscreteModel):
         shape = (self.item_codes_.n_components, self.latents_.item_factors_.shape[1])
         if self.user_anchors_.shape != shape or self.item_anchors_.shape != shape:
             raise ValueError("the anchors differ in shape from the components and factors")
-
-
-def _fill_matrix(matrix: sparse.csr_array, value: float) -> sparse.csr_array:
-    """Return a matrix with the same pattern, and `value` for every entry."""
-    return sparse.csr_array((np.full(matrix.nnz, value), matrix.indices, matrix.indptr), shape=matrix.shape)

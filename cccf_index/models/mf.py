@@ -13,7 +13,7 @@ from tqdm import tqdm
 from cccf_index import _check
 from cccf_index.learning.history import Iteration
 from cccf_index.models._als import Alternation, Ridge, solve_rows
-from cccf_index.models._rows import RatingRows
+from cccf_index.models._rows import Observed, RatingRows
 from cccf_index.models.base import Recommender
 
 SCORES = 2**22  # scores that are computed and ranked at a time
@@ -41,6 +41,7 @@ class MF(Recommender):
         The total weight of all pairs, relative to the total weight of all ratings; 0 ignores unobserved pairs.
     unobserved_rating : float, optional
         The rating that unobserved pairs count as. None means a quarter of the way from the smallest to the largest.
+        For implicit feedback, a matrix of ones, pass 0.
     ridge_power : float
         The power of its number of ratings (and of the weight of its other pairs) with which the ridge of a row grows.
         It changes the ridge of large and small rows, not that of a row of mean size.
@@ -116,7 +117,10 @@ class MF(Recommender):
         offset = None if self.unobserved_rating is None else _check.number(self.unobserved_rating, "unobserved_rating")
         n_models = _check.integer(self.n_models, "n_models", 1, 64)
         rng = np.random.default_rng(_check.integer(self.seed, "seed", 0))
-        ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)
+        features = {"item_features": item_features, "user_features": user_features}
+        # equal ratings differ from unobserved pairs, if these have a rating of their own
+        check = self._check_ratings if offset is None or not unobserved else self._check_matrix
+        ratings = Observed.from_matrix(check(user_items, **features))
         begin = time.perf_counter()
         n_users, n_items = ratings.shape
         low, high = float(ratings.values.min()), float(ratings.values.max())
@@ -139,9 +143,7 @@ class MF(Recommender):
                 model.iterate()
             history.append(record())
         share = dtype.type(1 / np.sqrt(n_models))
-        users, items = (
-            np.hstack(parts) * share for parts in zip(*((m.users, m.items) for m in models), strict=True)
-        )
+        users, items = (np.hstack(parts) * share for parts in zip(*((m.users, m.items) for m in models), strict=True))
         self._take(users, items, offset, weight, n_models)
         self.row_sizes_, self.history_ = models[0].sizes, history
         return self
