@@ -348,6 +348,29 @@ def test_users_of_synthetic_ratings_rate_items_of_their_own_group_as_often_as_wa
         synthetic_ratings(affinity=1.5)
 
 
+def share_of_the_most_rated(ratings, share):
+    """The share of the ratings that this share of the items has."""
+    counts = np.sort(np.bincount(ratings.user_items.indices, minlength=ratings.user_items.shape[1]))[::-1]
+    return counts[: int(share * len(counts))].sum() / counts.sum()
+
+
+def test_popular_items_of_synthetic_ratings_are_as_popular_as_wanted():
+    options = {"n_users": 400, "n_items": 1000, "seed": 5}
+    flat, usual, steep = (synthetic_ratings(**options, popularity=exponent) for exponent in (0, 1, 1.5))
+    assert share_of_the_most_rated(flat, 0.1) < 0.17
+    assert (
+        share_of_the_most_rated(flat, 0.1) < share_of_the_most_rated(usual, 0.1) < share_of_the_most_rated(steep, 0.1)
+    )
+    np.testing.assert_array_equal(usual.user_items.toarray(), synthetic_ratings(**options).user_items.toarray())
+    with pytest.raises(ValueError, match="`popularity` must be"):
+        synthetic_ratings(popularity=-1)
+
+
+def test_synthetic_ratings_stay_the_same_from_version_to_version():
+    matrix = synthetic_ratings(50, 40, n_groups=3, ratings_per_user=9, affinity=0.5, seed=2).user_items
+    assert (matrix.nnz, matrix.data.sum(), (matrix.indices * matrix.data).sum()) == (388, 1560.0, 32326.0)
+
+
 def test_synthetic_ratings_of_the_smallest_size():
     assert synthetic_ratings(1, 2, n_groups=1, ratings_per_user=1, noise=0).user_items.nnz == 1
     with pytest.raises(ValueError, match="`n_users` must be"):

@@ -18,6 +18,7 @@ def synthetic_ratings(
     ratings_per_user: int = 50,
     noise: float = 0.5,
     affinity: float = 0.0,
+    popularity: float = 1.0,
     seed: int = 0,
 ) -> Ratings:
     """Generate ratings from 1 to 5 with planted groups of taste.
@@ -40,6 +41,9 @@ def synthetic_ratings(
         The standard deviation of the noise.
     affinity : float
         The share of a user's items that are drawn from the user's own group, 0 to 1. The others are drawn from all.
+    popularity : float
+        How much more often popular items are drawn: the item in place p with a weight of ``(p + 10) ** -popularity``.
+        At 0 all items are equally popular.
     seed : int
         Seed of everything random.
 
@@ -55,6 +59,7 @@ def synthetic_ratings(
     noise = _check.number(noise, "noise", 0)
     if _check.number(affinity, "affinity", 0) > 1:
         raise ValueError(f"`affinity` must be at most 1, got {affinity}.")
+    exponent = _check.number(popularity, "popularity", 0)
     rng = np.random.default_rng(_check.integer(seed, "seed", 0))
     dimension = 16
     user_groups, item_groups = rng.integers(0, n_groups, n_users), rng.integers(0, n_groups, n_items)
@@ -62,16 +67,16 @@ def synthetic_ratings(
     users = tastes[user_groups] + 0.5 * rng.standard_normal((n_users, dimension))
     items = tastes[item_groups] + 0.5 * rng.standard_normal((n_items, dimension))
     quality, mildness = 0.4 * rng.standard_normal(n_items), 0.3 * rng.standard_normal(n_users)
-    popularity = rng.permutation(1 / (np.arange(n_items) + 10))
+    appeal = rng.permutation(1 / (np.arange(n_items) + 10.0) ** exponent)
 
     counts = np.clip(np.rint(ratings_per_user * rng.gamma(4, 0.25, n_users)), 1, n_items // 2).astype(np.int64)
     rows = np.repeat(np.arange(n_users), counts + counts // 2)  # more than needed: some draws repeat
-    drawn = _draw_items(rng, popularity, np.arange(n_items), len(rows))
+    drawn = _draw_items(rng, appeal, np.arange(n_items), len(rows))
     for group in range(n_groups) if affinity else ():
         own = np.flatnonzero((user_groups[rows] == group) & (rng.random(len(rows)) < affinity))
         members = np.flatnonzero(item_groups == group)
         if len(members):
-            drawn[own] = _draw_items(rng, popularity, members, len(own))
+            drawn[own] = _draw_items(rng, appeal, members, len(own))
     rows, columns = np.divmod(np.unique(rows * n_items + drawn), n_items)
     order = np.lexsort((rng.random(len(rows)), rows))  # keep a random choice of each user's items
     place = np.arange(len(rows)) - np.searchsorted(rows, rows)
@@ -91,8 +96,8 @@ def synthetic_ratings(
 
 
 def _draw_items(
-    rng: np.random.Generator, popularity: NDArray[np.float64], items: NDArray[np.int64], n: int
+    rng: np.random.Generator, appeal: NDArray[np.float64], items: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Draw n of these items with replacement, in proportion to their popularity."""
-    share = np.cumsum(popularity[items])
+    """Draw n of these items with replacement, in proportion to their appeal."""
+    share = np.cumsum(appeal[items])
     return items[np.minimum(np.searchsorted(share, rng.random(n) * share[-1]), len(items) - 1)]
