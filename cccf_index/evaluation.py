@@ -1,15 +1,16 @@
-"""Metrics of rankings: NDCG by the paper's two protocols, and recall.
+"""Metrics of rankings: NDCG by the paper's two protocols, recall, and coverage.
 
 `rated_ndcg` ranks the held-out items of each user by predicted rating; the gain of an item is ``2^rating - 1``.
 `catalogue_ndcg` ranks all items except those of the training data; held-out items rated at least `threshold` are
 relevant, with equal gains. Discounts are ``1 / log2(position + 1)``. Each metric is the mean over all users that
-have an item with a gain above 0.
+have an item with a gain above 0. `coverage` tells whether all users get the same items; `cccf_index.baselines` has
+what every model should rank better than.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,33 @@ from cccf_index import _check
 
 MAX_RATING = 500  # sums of gains 2^rating stay finite
 USERS = 4096  # users whose recommendations are requested at a time
+
+
+class Coverage(NamedTuple):
+    """How different the lists of users are."""
+
+    distinct: int  # items that are in the list of some user
+    top_share: float  # share of the users whose list holds the most recommended item
+
+
+def choose_threshold(ratings: Any) -> float:
+    """Return the rating from which items count as relevant: three quarters up the scale, 4 on a scale of 1 to 5.
+
+    Parameters
+    ----------
+    ratings : scipy.sparse matrix, or array_like of float
+        Ratings whose smallest and largest value are the ends of the scale.
+
+    Returns
+    -------
+    threshold : float
+        For `catalogue_ndcg` and `recall`. If all ratings are equal, all items count.
+    """
+    values = ratings.data if sparse.issparse(ratings) else np.asarray(ratings)
+    if not values.size:
+        raise ValueError("`ratings` must hold at least one rating, got none.")
+    low, high = float(values.min()), float(values.max())
+    return low + 0.75 * (high - low)
 
 
 def rated_ndcg(scores: Any, test: Any, k: int | Sequence[int] = 10) -> Any:
@@ -142,6 +170,52 @@ def recall(
     return _average_shares(found, np.broadcast_to(counts, found.shape), k)
 
 
+def coverage(ranking: Any, k: int = 10, *, train: Any = None) -> Coverage:
+    """Return how many different items are recommended, and to how many users the most recommended one.
+
+    Parameters
+    ----------
+    ranking : model or array_like of int, shape (n_users, at least k)
+        A model with ``recommend(users, k, exclude=)`` and ``n_users_``, or the items of each user, best first; -1
+        means no item.
+    k : int
+        The length of the lists.
+    train : scipy.sparse matrix, shape (n_users, n_items), optional
+        Items that a model must not recommend; ignored if `ranking` is an array.
+
+    Returns
+    -------
+    Coverage
+        ``(distinct, top_share)``. A model that recommends the same k items to everyone has (k, 1.0).
+
+    Examples
+    --------
+    >>> from cccf_index.evaluation import coverage
+    >>> coverage([[4, 2], [4, 7], [1, 4], [5, 6]], k=2)
+    Coverage(distinct=6, top_share=0.75)
+    """
+    depth = _check.integer(k, "k", 1)
+    if hasattr(ranking, "recommend"):
+        items = _recommend_items(ranking, np.arange(ranking.n_users_), depth, train, ranking.n_users_)
+    else:
+        items = _check_ranking(ranking, "ranking")
+        if items.shape[1] < depth:
+            raise ValueError(f"`ranking` must be of shape (n_users, at least {depth}), got {items.shape}.")
+    counts = np.unique(items[:, :depth][items[:, :depth] != -1], return_counts=True)[1]
+    return Coverage(len(counts), float(counts.max() / len(items)) if len(counts) else 0.0)
+
+
+def _recommend_items(model: Any, users: NDArray[Any], depth: int, train: Any, n_users: int) -> NDArray[np.int64]:
+    """Return the best items of these users, (n, depth), without those of their training data."""
+    exclude = None if train is None else _check.pairs(train, "train", n_users)
+    items: NDArray[np.int64] = np.empty((len(users), depth), dtype=np.int64)
+    for start in range(0, len(users), USERS):
+        part = users[start : start + USERS]
+        seen = None if exclude is None else exclude[part]
+        items[start : start + USERS] = model.recommend(part, depth, exclude=seen)[1]
+    return items
+
+
 def _check_shape(model: Any, shape: tuple[int, int]) -> None:
     """Check that ratings have one row per user and one column per item of the model."""
     known = (getattr(model, "n_users_", shape[0]), getattr(model, "n_items_", shape[1]))
@@ -218,12 +292,7 @@ def _find_hits(ranking: Any, relevant: Any, k: Any, train: Any) -> tuple[NDArray
     if hasattr(ranking, "recommend"):
         if sparse.issparse(relevant):
             _check_shape(ranking, relevant.shape)
-        exclude = None if train is None else _check.pairs(train, "train", len(counts))
-        items: NDArray[np.int64] = np.empty((len(users), depth), dtype=np.int64)
-        for start in range(0, len(users), USERS):
-            part = users[start : start + USERS]
-            seen = None if exclude is None else exclude[part]
-            items[start : start + USERS] = ranking.recommend(part, depth, exclude=seen)[1]
+        items = _recommend_items(ranking, users, depth, train, len(counts))
     else:
         items = _check_ranking(ranking, "ranking")
         if items.shape[0] != len(counts) or items.shape[1] < depth:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import ndcg_score
 
-from cccf_index.evaluation import catalogue_ndcg, rated_ndcg, recall
+from cccf_index.evaluation import Coverage, catalogue_ndcg, choose_threshold, coverage, rated_ndcg, recall
 
 
 def random_test(rng, m, n, density=0.5):
@@ -128,6 +128,35 @@ def test_recall_compares_an_approximate_search_with_an_exact_one_under_any_ids()
     assert recall(found, np.array([[5, -1], [-1, -1]]), 1) == 1.0  # -1 is nothing to find
 
 
+def test_coverage_of_a_case_computed_by_hand():
+    ranking = np.array([[3, 1, 0], [1, 2, 0], [1, -1, -1], [5, 4, -1]])
+    assert coverage(ranking, 2) == Coverage(distinct=5, top_share=0.75)  # item 1, in three of four lists
+    assert coverage(ranking, 1) == (3, 0.5)
+    assert coverage(np.full((2, 3), -1), 3) == (0, 0.0)
+
+
+def test_coverage_asks_a_model_for_all_users_without_their_training_items():
+    train = sparse.csr_matrix(np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]))
+
+    class Model:
+        n_users_ = 3
+
+        def recommend(self, users, k, exclude):
+            assert (users.tolist(), k) == ([0, 1, 2], 1)
+            np.testing.assert_array_equal(exclude.toarray(), train.toarray())
+            return None, np.array([[0], [1], [0]])
+
+    assert coverage(Model(), 1, train=train) == (2, pytest.approx(2 / 3))
+
+
+def test_three_quarters_up_the_scale_are_relevant():
+    assert choose_threshold([1, 5, 2]) == 4
+    assert choose_threshold(sparse.csr_matrix(np.array([[0.0, 3.0], [1.0, 0.0]]))) == 2.5  # of what is stored
+    assert choose_threshold(np.ones(3)) == 1
+    with pytest.raises(ValueError, match="at least one rating, got none"):
+        choose_threshold(sparse.csr_matrix((2, 2)))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -150,6 +179,8 @@ def test_recall_compares_an_approximate_search_with_an_exact_one_under_any_ids()
         (lambda t: catalogue_ndcg(np.array([[0, 1, 2]]), t, 3), r"\(2, at least 3\)"),
         (lambda t: catalogue_ndcg(np.array([[0, 1]] * 2), t, 3), r"\(2, at least 3\)"),
         (lambda t: catalogue_ndcg(np.zeros((2, 3)), t, 3), "integers"),
+        (lambda t: coverage(np.array([[0, 1]] * 2), 3), r"\(n_users, at least 3\)"),
+        (lambda t: coverage(np.array([[0, 1]] * 2), 0), "`k` must be"),
         (lambda t: recall(np.zeros((2, 3), int), [1, 2], 3), "`relevant` must be"),
     ],
 )

@@ -40,13 +40,14 @@ ROOMS = {
     "reference": {"codes"},
     "datasets": {"_check"},
     "evaluation": {"_check"},
+    "baselines": {"_check", "_exclude"},
     "models": MODELS,
     "catalogue": MODELS | {"io"},
     "inspection": INDEX,
     "comparison": INDEX,
     "race": {"comparison"},
     "plots": set(),
-    "cli": MODELS | {"io", "catalogue", "inspection", "comparison", "plots"},
+    "cli": MODELS | {"io", "baselines", "catalogue", "inspection", "comparison", "plots"},
     "__main__": {"cli"},
 }
 KERNEL_PACKAGES = {"__future__", "typing", "numpy", "numba", "llvmlite"}
