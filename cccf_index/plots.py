@@ -21,34 +21,39 @@ def check_plot(path: str) -> None:
 
 
 def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw accuracy, speed and memory of the models side by side; our model is the last row.
+    """Draw NDCG of the whole catalogue against queries per second; our model is the last row.
 
     Parameters
     ----------
     rows : sequence of mapping
-        Each with ``"name"``, ``"NDCG@10"``, ``"queries per second"`` and ``"bytes per item"``.
+        Each with ``"name"``, ``"catalogue NDCG@10"``, ``"queries per second"`` and ``"bytes per item"``. A row whose
+        speed is None is drawn as a line: popularity, which needs no search.
     path : str or path-like
         The file to write; its suffix sets the format.
     """
-    panels = (
-        ("NDCG@10", "NDCG@10 (higher is better)", "{:.3f}"),
-        ("queries per second", "queries per second, one thread (higher is better)", "{:,.0f}"),
-        ("bytes per item", "bytes per item (lower is better)", "{:.0f}"),
-    )
-    figure = _make_figure(13, 1.2 + 0.55 * len(rows))
-    names, colours = [row["name"] for row in rows], [PEER, OTHER, "#7f8c8d"][: len(rows) - 1] + [OURS]
-    for place, (key, title, form) in enumerate(panels):
-        axes = figure.add_subplot(1, 3, place + 1)
-        values = [row[key] for row in rows]
-        bars = axes.barh(names, values, color=colours, height=0.6)
-        axes.bar_label(bars, [form.format(value) for value in values], padding=4, fontsize=9)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlim(0, 1.2 * max(values))
-        axes.invert_yaxis()
-        axes.xaxis.set_visible(False)
-        axes.spines[["top", "right", "bottom"]].set_visible(False)
-        if place:
-            axes.set_yticklabels([])
+    figure = _make_figure(8, 4.8)
+    axes = figure.add_subplot()
+    speeds = [row["queries per second"] for row in rows if row["queries per second"] is not None]
+    peers = iter((PEER, OTHER) * len(rows))
+    for row in rows:
+        value, speed = row["catalogue NDCG@10"], row["queries per second"]
+        if speed is None:
+            axes.axhline(value, color="#7f8c8d", linestyle="--", linewidth=1.2)
+            label, place, colour = f"{row['name']}: NDCG {value:.3f}", (min(speeds) / 2.8, value), "#7f8c8d"
+            offset, align = (0, 5), "left"
+        else:
+            colour = OURS if row is rows[-1] else next(peers)
+            axes.plot(speed, value, "o", color=colour, markersize=11)
+            label = f"{row['name']}\nNDCG {value:.3f}, {speed:,.0f} queries/s, {row['bytes per item']:.0f} bytes/item"
+            place, offset, align = (speed, value), (0, 11), "center"
+        axes.annotate(label, place, offset, textcoords="offset points", ha=align, fontsize=8.5, color=colour)
+    axes.set_xscale("log")
+    axes.set_xlim(min(speeds) / 3, 3 * max(speeds))
+    axes.set_ylim(0, 1.3 * max(row["catalogue NDCG@10"] for row in rows) or 1)
+    axes.set_xlabel("queries per second, one thread")
+    axes.set_ylabel("NDCG@10 of the whole catalogue")
+    axes.set_title("Up and to the right is better", fontsize=10)
+    axes.grid(visible=True, which="both", linewidth=0.3, alpha=0.6)
     _save_figure(figure, path)
 
 

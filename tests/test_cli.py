@@ -14,10 +14,7 @@ from cli_helpers import SCRIPT, SMALL, TIMEOUT, assert_one_line, cccf, listed
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
-from cccf_index.cli._files import ModelFolder, align_ratings, choose_threshold, read_split
 from cccf_index.datasets import read_ratings, synthetic_ratings
-from cccf_index.datasets.ratings import find_places
-from cccf_index.evaluation import catalogue_ndcg, rated_ndcg
 from cccf_index.models import load
 
 COMMANDS = ("demo", "train", "build", "search", "recommend", "evaluate", "inspect", "bench")
@@ -179,31 +176,6 @@ def test_recommendations_as_parquet_are_those_of_csv(folder):
     assert table["user"].to_pylist() == [row["user"] for row in rows]
 
 
-def test_evaluate_agrees_with_the_library(folder):
-    figures = json.loads(cccf("evaluate", "model", "-k", "3,10", "--json", cwd=folder).stdout)
-    kept = ModelFolder.read(folder / "model")
-    shape = (120, len(kept.item_ids))
-    threshold = choose_threshold(read_split(folder / "model")[1].user_items.data)
-    train, test = (
-        align_ratings(part, find_places(kept.user_ids, part.user_ids), find_places(kept.item_ids, part.item_ids), shape)
-        for part in read_split(folder / "model")
-    )
-    np.testing.assert_allclose(figures["rated NDCG"], rated_ndcg(kept.model, test, [3, 10]))
-    np.testing.assert_allclose(
-        figures["catalogue NDCG"], catalogue_ndcg(kept.model, test, [3, 10], train=train, threshold=threshold)
-    )
-    files = ["model/test.npz", "--exclude-seen", "model/train.npz", "-k", "3,10", "--json"]
-    assert json.loads(cccf("evaluate", "model", *files, cwd=folder).stdout) == figures
-    served = json.loads(cccf("evaluate", "items.cccf", *files, cwd=folder).stdout)
-    assert served["catalogue NDCG"] == figures["catalogue NDCG"]
-    assert served["recall"] == figures["recall"]
-
-
-def test_evaluate_without_held_out_ratings_says_what_to_do(folder):
-    cccf("train", "ratings.csv", *SMALL, "-o", "m", cwd=folder)
-    assert_one_line(cccf("evaluate", "m", cwd=folder, code=1), "--test-size")
-
-
 def test_inspect_tells_and_draws(folder):
     out = cccf("inspect", "items.cccf", "--plot", "items.png", cwd=folder).stdout
     assert "90" in out
@@ -265,55 +237,6 @@ def test_a_reader_that_closes_early_is_no_error(folder):
     run = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=True, timeout=TIMEOUT)
     assert run.stdout.startswith("user")
     assert run.stderr == ""
-
-
-@pytest.mark.slow
-def test_the_demo_is_faster_than_dot_products_and_ranks_as_well(tmp_path):
-    run = cccf("demo", "--json", "--quiet", cwd=tmp_path)
-    result = json.loads(run.stdout)
-    assert result["items"] >= 10_000
-    assert result["faster than IndexFlatIP"] > 2  # 4.5 with AVX2, 6.7 with AVX-512; how much is for benchmarks
-    assert result["NDCG against MF"] > -0.03
-    mf, dcf, ours = result["rows"]
-    assert ours["catalogue NDCG@10"] > 0.95 * mf["catalogue NDCG@10"]
-    assert ours["NDCG@10"] > dcf["NDCG@10"]
-    assert ours["bytes per item"] < mf["bytes per item"] / 15
-    assert ours["queries per second"] > mf["queries per second"]
-    made = tmp_path / "cccf-demo"
-    assert listed(made) == ["demo.json", "demo.png", "items.cccf", "model", "recs.csv"]
-    assert len((made / "recs.csv").read_text().splitlines()) == 10 * result["users"] + 1
-    assert (made / "demo.png").stat().st_size > 10_000
-
-
-def test_the_demo_runs_on_ratings_of_ones_own_and_never_replaces_anything(folder):
-    for name in ("cccf-demo", "cccf-demo-2"):
-        out = cccf("demo", "--ratings", "ratings.csv", "--threads", "1", cwd=folder).stdout
-        assert "MF, IndexFlatIP(128)" in out
-        assert f"cccf search {name}/items.cccf --users user-0,user-1" in out
-        assert json.loads((folder / name / "demo.json").read_text())["items"] == 90
-
-
-def rescaled(folder, low, high):
-    """Write the ratings on another scale."""
-    ratings = read_ratings(folder / "ratings.csv")
-    matrix = ratings.user_items.tocoo()
-    values = low + (matrix.data - 1) / 4 * (high - low)
-    np.savez(folder / "scaled.npz", user=ratings.user_ids[matrix.row], item=ratings.item_ids[matrix.col], rating=values)
-
-
-@pytest.mark.parametrize(("low", "high", "rated"), [(1, 3, True), (-2, 2, False), (0, 100_000, False)])
-def test_ratings_of_any_scale_can_be_evaluated(low, high, rated, folder):
-    rescaled(folder, low, high)
-    cccf("train", "scaled.npz", "--model", "mf", "--factors", "4", "--test-size", "0.3", "-o", "m", cwd=folder)
-    figures = json.loads(cccf("evaluate", "m", "--json", cwd=folder).stdout)
-    assert ("rated NDCG" in figures) == rated
-    assert 0 < figures["catalogue NDCG"][-1] < 1
-
-
-def test_the_demo_takes_ratings_of_any_scale(folder):
-    rescaled(folder, -2, 2)
-    result = json.loads(cccf("demo", "--ratings", "scaled.npz", "--json", "--quiet", cwd=folder).stdout)
-    assert all(0 <= row["NDCG@10"] <= 1 for row in result["rows"])
 
 
 @pytest.mark.parametrize("output", ["recs.csv", "recs.parquet"])

@@ -74,7 +74,10 @@ def test_figures_are_drawn(tmp_path):
     codes = random_codes(np.random.default_rng(0), 500, density=0.5)
     plot_inspection(inspect_index(filled_index(codes), codes[:20]), tmp_path / "index.png")
     plot_inspection(inspect_index(filled_index(codes)), tmp_path / "bytes.png")
-    rows = [{"name": name, "NDCG@10": 0.5, "queries per second": 10.0, "bytes per item": 4.0} for name in "ab"]
+    rows = [
+        {"name": name, "catalogue NDCG@10": ndcg, "queries per second": speed, "bytes per item": speed}
+        for name, ndcg, speed in (("popularity", 0.125, None), ("dots", 0.5, 10.0), ("ours", 0.25, 123.0))
+    ]
     plot_demo(rows, tmp_path / "demo.svg")
     results = {
         "a": {"family": "a", "recall": 0.5, "batch, us": 3.0},
@@ -83,7 +86,13 @@ def test_figures_are_drawn(tmp_path):
     plot_comparison(results, tmp_path / "comparison.png")
     for name in ("index.png", "bytes.png", "comparison.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (tmp_path / "demo.svg").read_text()
+    drawn = (tmp_path / "demo.svg").read_text()  # matplotlib keeps texts as comments beside their outlines
+    for text in (
+        "NDCG@10 of the whole catalogue",
+        "popularity: NDCG 0.125",
+        "NDCG 0.250, 123 queries/s, 123 bytes/item",
+    ):
+        assert f"<!-- {text} -->" in drawn
 
 
 def test_methods_find_what_dot_products_find():

@@ -14,15 +14,17 @@ from typing import Any
 import faiss
 import numpy as np
 
+from cccf_index.baselines import Popularity
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, format_table
-from cccf_index.cli._files import ModelFolder, add_ratings_arguments, choose_threshold, read_ratings_file
+from cccf_index.cli._files import ModelFolder, add_ratings_arguments, read_ratings_file
 from cccf_index.cli._outputs import check_folder, replace_folder
+from cccf_index.cli.evaluate import describe_coverage, warn_of_popularity
 from cccf_index.cli.recommend import CSV, make_columns
 from cccf_index.comparison import Method, build_binary, drop_seen, time_within_budget, wrap_cccf, wrap_faiss
 from cccf_index.datasets import Ratings, k_core, split_ratings, synthetic_ratings
-from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, rated_ndcg
-from cccf_index.models import CCCF, DCF, MF
+from cccf_index.evaluation import MAX_RATING, catalogue_ndcg, choose_threshold, coverage, rated_ndcg
+from cccf_index.models import CCCF, DCF
 from cccf_index.plots import plot_demo
 
 NAME, HELP = "demo", "go from ratings to recommendations, and compare with dot products"
@@ -32,12 +34,13 @@ EXAMPLES = """  cccf demo
 SYNTHETIC: dict[str, Any] = {
     "n_users": 4000,
     "n_items": 20_000,
-    "n_groups": 40,
+    "n_groups": 10,
     "ratings_per_user": 80,
     "affinity": 0.8,
+    "popularity": 0.8,  # the top 1 % of the items has 16 % of the ratings, the top 10 % 47 %: 15 % and 50 % in gowalla
 }
-COMPONENTS, BITS, FACTORS, K = 8, 16, 128, 10
-UNOBSERVED = 0.1  # weight of pairs without a rating; above 0, as the whole catalogue is ranked
+COMPONENTS, BITS, K = 8, 16, 10
+DCF_BITS = COMPONENTS * BITS
 RESULT, FOLDER = "demo.json", "cccf-demo"
 
 
@@ -56,9 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Entry:
     """A model of the comparison: its training time, and how it is searched."""
 
+    name: str
     model: Any
-    seconds: float | None  # None if it was trained as a part of another model
-    method: Method
+    seconds: float | None = None  # None if it was trained as a part of another model
+    method: Method | None = None  # None if it needs no index
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
@@ -92,14 +96,17 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             _write_recommendations(catalogue, ratings, os.path.join(folder, "recs.csv"))
         with _time_step(console, "measured accuracy and speed"):
             rows = [_measure_entry(entry, train, test, implicit) for entry in entries]
+        popular, mf, best = rows[0], rows[1], rows[-1]
         result = {
             "users": train.shape[0],
             "items": train.shape[1],
             "ratings": int(ratings.user_items.nnz),
             "rows": rows,
-            "faster than IndexFlatIP": rows[0]["seconds"] / rows[-1]["seconds"],
-            "NDCG against MF": _compare_to_mf(rows, "NDCG@10") - 1,
-            "catalogue NDCG against MF": _compare_to_mf(rows, "catalogue NDCG@10") - 1,
+            "faster than IndexFlatIP": mf["seconds"] / best["seconds"],
+            "NDCG against MF": _compute_change(best, mf, "NDCG@10"),
+            "catalogue NDCG against MF": _compute_change(best, mf, "catalogue NDCG@10"),
+            "catalogue NDCG against popularity": _compute_change(best, popular, "catalogue NDCG@10"),
+            "warning": warn_of_popularity(best["catalogue NDCG@10"], popular["catalogue NDCG@10"]),
             "compile seconds": compiled[0],
             "total seconds": time.perf_counter() - begin,
             "output": output,
@@ -128,41 +135,32 @@ def _time_step(console: Console, label: str) -> Iterator[list[float]]:
 def _compile_kernels(implicit: bool) -> None:
     """Run everything once on a small data set, so that compilation is timed separately."""
     few = synthetic_ratings(200, 300, n_groups=4, ratings_per_user=20).user_items
-    rough = {"n_factors": 4, "verbose": False}
-    models: list[Any] = [CCCF(COMPONENTS, BITS, regularization=0.1, unobserved=UNOBSERVED, **rough)]  # type: ignore[arg-type]
-    if not implicit:
-        models += [MF(4, unobserved=UNOBSERVED, verbose=False), DCF(FACTORS, alpha=0, beta=0, verbose=False)]
-    for model in models:
-        model.fit(few)
-    codes = models[0].user_codes_
-    models[0].to_index().search(codes, K, exclude=few)
+    if implicit:
+        few.data[:] = 1
+    else:
+        DCF(DCF_BITS, alpha=0, beta=0, verbose=False).fit(few)
+    model = CCCF(COMPONENTS, BITS, verbose=False).fit(few)
+    model.to_index().search(model.user_codes_, K, exclude=few)
 
 
 def _train_models(train: Any, implicit: bool, seed: int, console: Console) -> list[Entry]:
-    """Return MF, DCF and CCCF. CCCF is trained first, because it chooses the regularization that MF uses too."""
+    """Return popularity, MF, DCF if ratings differ, and CCCF. MF are the factors that CCCF learned from."""
     options: dict[str, Any] = {"seed": seed, "verbose": not console.quiet}
-    kind = {"feedback": "implicit"} if implicit else {"unobserved": UNOBSERVED}
     with _time_step(console, f"trained CCCF with {COMPONENTS} x {BITS} bits") as seconds:
-        model = CCCF(COMPONENTS, BITS, **kind, **options).fit(train)
+        model = CCCF(COMPONENTS, BITS, **options).fit(train)
     name = f"CCCF {COMPONENTS}x{BITS}, IndexCCCF"
-    ours = Entry(model, seconds[0], wrap_cccf(name, model.to_index(), model.user_codes_))
-    entries = []
-    if implicit:
-        mf, took = model.latents_, None  # the factors that CCCF learned from
-    else:
-        with _time_step(console, f"trained MF with {FACTORS} factors") as seconds:
-            mf = MF(FACTORS, model.latents_.regularization, unobserved=UNOBSERVED, **options).fit(train)
-        took = seconds[0]
+    ours = Entry(name, model, seconds[0], wrap_cccf(name, model.to_index(), model.user_codes_))
+    mf = model.latents_
     factors = np.ascontiguousarray(mf.user_factors_, dtype=np.float32)
-    d = factors.shape[1]
-    flat = wrap_faiss(f"MF, IndexFlatIP({d})", "MF", 4 * d, mf.to_index(), factors)
-    entries.append(Entry(mf, took, flat))
+    name = f"MF, IndexFlatIP({factors.shape[1]})"
+    flat = wrap_faiss(name, "MF", 4 * factors.shape[1], mf.to_index(), factors)
+    entries = [Entry("popularity", Popularity().fit(train)), Entry(name, mf, method=flat)]
     if not implicit:
-        with _time_step(console, f"trained DCF with {FACTORS} bits") as seconds:
-            few = min(len(np.unique(part)) for part in train.nonzero()) <= FACTORS  # too few to balance that many bits
-            dcf = DCF(FACTORS).set_params(**options, **({"alpha": 0, "beta": 0} if few else {})).fit(train)
-        hashed = build_binary(dcf.item_codes_, dcf.user_codes_, f"DCF, IndexBinaryFlat({FACTORS})")
-        entries.append(Entry(dcf, seconds[0], hashed))
+        with _time_step(console, f"trained DCF with {DCF_BITS} bits") as seconds:
+            few = min(len(np.unique(part)) for part in train.nonzero()) <= DCF_BITS  # too few to balance that many bits
+            dcf = DCF(DCF_BITS).set_params(**options, **({"alpha": 0, "beta": 0} if few else {})).fit(train)
+        name = f"DCF, IndexBinaryFlat({DCF_BITS})"
+        entries.append(Entry(name, dcf, seconds[0], build_binary(dcf.item_codes_, dcf.user_codes_, name)))
     return [*entries, ours]
 
 
@@ -178,18 +176,23 @@ def _write_recommendations(catalogue: Catalogue, ratings: Ratings, path: str) ->
 def _measure_entry(entry: Entry, train: Any, test: Any, implicit: bool) -> dict[str, Any]:
     """Return accuracy and speed; the top items of all users are timed on one thread."""
     threads = faiss.omp_get_max_threads()
-    depth = min(train.shape[1], K + int(np.diff(train.indptr).max()))
-    ranking = drop_seen(entry.method.search(slice(None), depth, threads), train, K)
-    catalogue = catalogue_ndcg(ranking, test, K, threshold=choose_threshold(test.data))
-    figures: dict[str, Any] = {"name": entry.method.name, "training seconds": entry.seconds}
+    method = entry.method
+    if method is None:
+        ranking = entry.model.recommend(None, K, exclude=train)[1]
+    else:
+        depth = min(train.shape[1], K + int(np.diff(train.indptr).max()))
+        ranking = drop_seen(method.search(slice(None), depth, threads), train, K)
+    catalogue = catalogue_ndcg(ranking, test, K, threshold=choose_threshold(test))
+    figures: dict[str, Any] = {"name": entry.name, "training seconds": entry.seconds}
     if not implicit and 0 <= test.data.min() <= test.data.max() <= MAX_RATING:
         figures["rated NDCG@10"] = rated_ndcg(entry.model, test, K)
     figures["catalogue NDCG@10"] = catalogue
     figures["NDCG@10"] = figures.get("rated NDCG@10", catalogue)
-    figures["seconds"] = time_within_budget(lambda: entry.method.search(slice(None), K, 1))
+    figures["distinct items"], figures["share of users with the top item"] = coverage(ranking, K)
+    figures["seconds"] = None if method is None else time_within_budget(lambda: method.search(slice(None), K, 1))
     faiss.omp_set_num_threads(threads)
-    figures["queries per second"] = train.shape[0] / figures["seconds"]
-    figures["bytes per item"] = entry.method.bytes
+    figures["queries per second"] = None if method is None else train.shape[0] / figures["seconds"]
+    figures["bytes per item"] = None if method is None else method.bytes
     return figures
 
 
@@ -202,37 +205,44 @@ def _draw_plot(rows: list[dict[str, Any]], path: str, console: Console) -> bool:
     return True
 
 
-def _compare_to_mf(rows: list[dict[str, Any]], key: str) -> float:
-    """Return a figure of CCCF divided by that of MF."""
-    return float(rows[-1][key] / max(rows[0][key], 1e-9))
+def _compute_change(ours: dict[str, Any], other: dict[str, Any], key: str) -> float:
+    """Return by how much a figure of CCCF is above that of another row, relative to it."""
+    return float(ours[key] / max(other[key], 1e-9)) - 1
+
+
+def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
+    columns = (
+        ("rated NDCG@10", "{:.4f}"),
+        ("catalogue NDCG@10", "{:.4f}"),
+        ("training seconds", "{:.1f}"),
+        ("seconds", "{:.3f}"),
+        ("queries per second", "{:,.0f}"),
+        ("bytes per item", "{:.0f}"),
+    )
+    return row["name"], *("" if row.get(key) is None else form.format(row[key]) for key, form in columns)
 
 
 def _format_result(result: dict[str, Any], output: str, drawn: bool, ratings: Ratings) -> str:
-    """Return the table and the next command to try."""
+    """Return the table, what it shows, and the next command to try."""
     rows = result["rows"]
+    popular, mf, ours = rows[0], rows[1], rows[-1]
     head = ("", "NDCG@10: rated", "all items", "training, s", f"top-{K} of all users, s", "queries/s", "bytes/item")
-    lines = [
-        (
-            row["name"],
-            f"{row['rated NDCG@10']:.4f}" if "rated NDCG@10" in row else "",
-            f"{row['catalogue NDCG@10']:.4f}",
-            "" if row["training seconds"] is None else f"{row['training seconds']:.1f}",
-            f"{row['seconds']:.3f}",
-            f"{row['queries per second']:,.0f}",
-            f"{row['bytes per item']:.0f}",
-        )
-        for row in rows
-    ]
-    smaller = rows[0]["bytes per item"] / rows[-1]["bytes per item"]
-    kinds = [("rated NDCG@10", "rated")] if "rated NDCG@10" in rows[0] else []
+    kinds = [("rated NDCG@10", "rated")] if "rated NDCG@10" in mf else []
     kinds.append(("catalogue NDCG@10", "all items"))
-    changes = ", ".join(f"{100 * (_compare_to_mf(rows, key) - 1):+.1f} % ({name})" for key, name in kinds)
+    changes = ", ".join(f"{100 * _compute_change(ours, mf, key):+.1f} % ({name})" for key, name in kinds)
+    spread = [
+        describe_coverage(row["distinct items"], row["share of users with the top item"], result["items"])
+        for row in (ours, popular)
+    ]
     users = ",".join(str(name) for name in ratings.user_ids[:2].tolist())
+    warning = "" if result["warning"] is None else f"\n{result['warning']}"
     return f"""
-{format_table([head, *lines])}
+{format_table([head, *map(_format_row, rows)])}
 
-CCCF is {result["faster than IndexFlatIP"]:.1f} times faster than MF's dot products, on one thread each, in 1/{smaller:.0f} of the memory.
+CCCF is {result["faster than IndexFlatIP"]:.1f} times faster than MF's dot products, on one thread each, in 1/{mf["bytes per item"] / ours["bytes per item"]:.0f} of the memory.
 NDCG@10 of CCCF against MF: {changes}.
+Top {K} of all users by CCCF: {spread[0]}.
+Top {K} of all users by popularity: {spread[1]}.{warning}
 Total time {result["total seconds"]:.0f} s, of which {result["compile seconds"]:.0f} s compiled kernels (once; they are cached).
 
 {output}: items.cccf, model, recs.csv, demo.json{", demo.png" if drawn else ""}
