@@ -15,6 +15,14 @@ TEXTS = [  # command, what the library says, what the command says
     ("train", 'Use CCCF(feedback="implicit"), or', "Use --model cccf --feedback implicit, or"),
     ("train", "CCCF ignores side features; use DCMF.", "CCCF ignores side features; use --model dcmf."),
     ("train", 'Pass duplicates="last" or "mean" to keep', "Pass --duplicates last or mean to keep"),
+    (
+        "train",
+        'Pass duplicates="last" or "mean" to keep one rating, or "sum" to add up counts. Or "so".',
+        'Pass --duplicates last or mean to keep one rating, or sum to add up counts. Or "so".',
+    ),
+    ("train", "If swapped, pass `columns=[1, 0, 2]`.", "If swapped, pass --columns 1,0,2."),
+    ("train", "pass `columns=['user id', \"it's\"]`.", """pass --columns 'user id,it'"'"'s'."""),
+    ("train", "pass `columns=[user, item]`.", "pass --columns [user, item]."),
     ("train", "Pass `sep=` or `columns=` if", "Pass --sep or --columns if"),
     ("train", "Use fewer bits, or alpha=0.", "Use fewer bits, or --set alpha=0."),
     ("train", "pass `unobserved=0.5` here", "pass --unobserved 0.5 here"),
@@ -29,6 +37,8 @@ UNCHANGED = [
     ("train", "runs/k=3.csv, k=3.csv and seed=1/n_bits.csv hold no ratings."),
     ("train", "Run `pip install x`, or pass `latents=(user_factors, item_factors)` of any model."),
     ("search", "Use fewer bits, or alpha=0."),
+    ("inspect", "If users and items are swapped, pass `columns=[1, 0]`."),
+    ("train", "One query is `exclude=[[3, 5]]`."),
     ("search", 'Use CCCF(feedback="implicit").'),
     ("train", "`feature_ridge` must be a number. Call `fit`."),
 ]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import pathlib
 import re
-import shlex
-import warnings
 import zipfile
 from dataclasses import dataclass
 from typing import Any
@@ -59,29 +56,10 @@ def read_ratings_file(path: str, arguments: argparse.Namespace, *known: NDArray[
         columns = [int(word) if re.fullmatch("[0-9]+", word) else word for word in arguments.columns.split(",")]
     ids = "str" if any(ids.dtype.kind == "U" for ids in known) else arguments.ids
     options = {"sep": arguments.sep, "header": arguments.header, "duplicates": arguments.duplicates, "ids": ids}
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            ratings = read_ratings(path, columns=columns, **options)
-    except ValueError as error:
-        raise ValueError(_name_options(str(error))) from error
+    ratings = read_ratings(path, columns=columns, **options)
     if ratings.source is not None:
         Console(arguments.quiet).note(ratings.source)
-    for warning in caught:
-        warnings.warn(_name_options(str(warning.message)), stacklevel=2)
     return ratings
-
-
-def _name_options(text: str) -> str:
-    """Return the library's advice with options in place of keywords: `columns=[1, 0]` becomes --columns 1,0."""
-
-    def replace(match: re.Match[str]) -> str:
-        if not match[2]:
-            return f"--{match[1]}"
-        return f"--{match[1]} {shlex.quote(','.join(map(str, ast.literal_eval(match[2]))))}"
-
-    text = re.sub(r"`(sep|columns|header)(?:=(\[[^`]*\])?)?`", replace, text)
-    return re.sub(r'\bduplicates="(\w+)" or "(\w+)"', r"--duplicates \1 or \2", text)
 
 
 def format_flag(option: str) -> str:
@@ -94,12 +72,6 @@ def parse_positive(text: str) -> int:
     if not re.fullmatch("[0-9]+", text) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
     return int(text)
-
-
-def choose_threshold(ratings: Any) -> float:
-    """Return the rating from which items count as relevant: three quarters up the scale, 4 on a scale of 1 to 5."""
-    low, high = float(ratings.min()), float(ratings.max())
-    return low + 0.75 * (high - low)
 
 
 def read_vectors(path: str) -> NDArray[np.float32]:

@@ -7,7 +7,9 @@ The library speaks of its parameters, `n_bits` or feedback="implicit"; a user of
 from __future__ import annotations
 
 import argparse
+import ast
 import re
+import shlex
 from collections.abc import Callable
 
 # Parameters whose flag is not called like them, with or without `n_`: the first of these flags that the command has.
@@ -19,12 +21,14 @@ ALIASES = {
     "user_vectors": ("queries",),
     "x": ("embeddings",),
 }
-VALUE = r'"[^"]*"(?:\ or\ "[^"]*")*|-?\d+(?:\.\d+)?'
+# "last" or "mean" to keep one, or "sum": all values that the sentence names; or a number
+VALUE = r'"[^"]*"(?:[^"`=.]*\bor\ "[^"]*")*|-?\d+(?:\.\d+)?'
+LIST = r"\[[^`]*\]"
 KEYWORD = re.compile(rf"([a-z_]+)=({VALUE})")
 NAMED = re.compile(
     rf"""\b(?P<model>[A-Z]+)\((?P<keywords>[^()]*)\)  # CCCF(feedback="implicit")
     | (?<=\buse\ )(?P<other>[A-Z]+)\b  # use DCMF
-    | `(?P<marked>[a-z_]+)(?:=(?P<given>{VALUE})?)?`  # `n_bits`, `sep=`, `alpha=0`
+    | `(?P<marked>[a-z_]+)(?:=(?P<given>{VALUE}|{LIST})?)?`  # `n_bits`, `sep=`, `alpha=0`, `columns=[1, 0]`
     | (?<![\w./\\(`-])(?<!--set\ )(?P<name>[a-z_]+)=(?P<value>{VALUE})(?![\w/\\]|\.\w)  # alpha=0, outside file names
     | (?<![\w./\\(`-])(?P<bare>n_[a-z]+)(?![\w/\\(`-]|\.\w)  # n_bits""",
     re.VERBOSE,
@@ -46,8 +50,8 @@ def make_translator(parser: argparse.ArgumentParser) -> Callable[[str], str]:
     def write_flag(text: str, name: str, value: str | None) -> str:
         flag, word = find_flag(name), (value or "").replace('"', "")
         if flag is not None:
-            return f"{flag} {word}".rstrip()
-        return f"--set {name}={word}" if word and "set" in actions else text
+            return f"{flag} {_join_list(value) if word.startswith('[') else word}".rstrip()
+        return f"--set {name}={word}" if word and word[0] != "[" and "set" in actions else text
 
     def replace(match: re.Match[str]) -> str:
         model = match["model"] or match["other"]
@@ -63,3 +67,11 @@ def make_translator(parser: argparse.ArgumentParser) -> Callable[[str], str]:
         return re.sub(r"(?<= must )be None\b", "not be given", NAMED.sub(replace, text))
 
     return translate
+
+
+def _join_list(text: str | None) -> str:
+    """Return a list as it is typed, with commas; or the text if it is no list of plain values."""
+    try:
+        return shlex.quote(",".join(map(str, ast.literal_eval(str(text)))))
+    except (ValueError, SyntaxError):
+        return str(text)
