@@ -46,7 +46,8 @@ def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -
             axes.plot(speed, value, "o", color=colour, markersize=11)
             label = f"{row['name']}\nNDCG {value:.3f}, {speed:,.0f} queries/s, {row['bytes per item']:.0f} bytes/item"
             place, offset, align = (speed, value), (0, 11), "center"
-        axes.annotate(label, place, offset, textcoords="offset points", ha=align, fontsize=8.5, color=colour)
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}  # or lines cross the text
+        axes.annotate(label, place, offset, textcoords="offset points", ha=align, fontsize=8.5, color=colour, bbox=box)
     axes.set_xscale("log")
     axes.set_xlim(min(speeds) / 3, 3 * max(speeds))
     axes.set_ylim(0, 1.3 * max(row["catalogue NDCG@10"] for row in rows) or 1)

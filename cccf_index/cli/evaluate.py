@@ -31,7 +31,9 @@ EXAMPLES = """  cccf train ratings.csv --test-size 0.3 -o model && cccf evaluate
 """
 CUTS = "2,4,6,8,10"
 LIST = 10  # coverage is that of lists of at most this length, if there is such a cut-off
-ADVICE = "train it with the default objective and enough ratings (--k-core), or recommend the most popular items"
+ADVICE = (
+    "train with the default objective of `cccf train`, which ranks the whole catalogue, or on more ratings per user"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,12 +161,12 @@ class _Task:
     def compare(self, figures: dict[str, Any], popular: dict[str, Any]) -> str | None:
         """Return a warning if popularity is better than the model."""
         place = self.cuts.index(self.length)
-        return warn_of_popularity(figures["catalogue NDCG"][place], popular["catalogue NDCG"][place])
+        return warn_of_popularity(figures["catalogue NDCG"][place], popular["catalogue NDCG"][place], ADVICE)
 
 
-def warn_of_popularity(model: float, popular: float) -> str | None:
+def warn_of_popularity(model: float, popular: float, advice: str) -> str | None:
     """Return a line that says so if popularity has the higher NDCG of the whole catalogue, else None."""
-    return f"Popularity ranks better ({popular:.3f} against {model:.3f}): {ADVICE}." if popular > model else None
+    return f"Popularity ranks better ({popular:.3f} against {model:.3f}): {advice}." if popular > model else None
 
 
 def describe_coverage(distinct: int, top_share: float, n_items: int) -> str:
