@@ -32,7 +32,7 @@ MODELS: dict[str, Callable[[int], Any]] = {
     "DCMF": lambda bits: DCMF(bits),
     "MF, all pairs": lambda bits: MF(bits, unobserved=0.1),
     "CCCF, kernel": lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, "kernel", bandwidth=BANDWIDTH),
-    LEARNED: lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, queries="real"),
+    LEARNED: lambda bits: CCCF(COMPONENTS, bits // COMPONENTS, queries="real", objective="rated"),
 }
 
 

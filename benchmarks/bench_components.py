@@ -32,7 +32,7 @@ def run_task(task: Task) -> dict[str, Any]:
             model = CCCF(G, r, "kernel", bandwidth=BANDWIDTH, latents=latents, verbose=False).fit(train)
             figures[f"{G}x{r}"] = measure_ndcg(model.user_codes_.to_vectors(), model.item_codes_.to_vectors(), test)
         return figures
-    model = CCCF(8, 16, verbose=False).fit(train)
+    model = CCCF(8, 16, objective="rated", verbose=False).fit(train)
     teacher = model._get_teacher()
     users = teacher.extend_users(teacher.latents.user_factors_)
     items = teacher.extend_items(teacher.latents.item_factors_, teacher.item_bias)

@@ -86,7 +86,7 @@ def measure_dataset(models: Models) -> dict[str, Any]:
     flat, factors = mf.to_index(), np.ascontiguousarray(mf.user_factors_)
     users, items = models.get_codes("dcf", lambda: DCF(128, verbose=False))
     hashed = build_binary(items, users, "DCF")
-    learned = models.get_codes("learned", lambda: CCCF(8, 16, verbose=False))
+    learned = models.get_codes("learned", lambda: CCCF(8, 16, objective="rated", verbose=False))
     kernels = {bandwidth: models.get_kernel_codes(bandwidth) for bandwidth in BANDWIDTHS}
     faiss.omp_set_num_threads(1)
     results: dict[str, Any] = {"users": len(users), "items": len(items)}

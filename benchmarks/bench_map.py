@@ -72,7 +72,7 @@ def main() -> None:
     models: dict[str, Any] = {
         "DCF": DCF(128, verbose=False),
         "CCCF, kernel": CCCF(8, 16, "kernel", verbose=False),
-        "CCCF, learned": CCCF(8, 16, verbose=False),
+        "CCCF, learned": CCCF(8, 16, objective="rated", verbose=False),
         "MF": MF(128, verbose=False),
     }
     results: dict[str, Any] = {"movies": {name: int(np.sum(genres == i)) for i, name in enumerate(GENRES)}}

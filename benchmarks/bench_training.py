@@ -26,7 +26,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "BCCF, 128 bits": lambda: BCCF(128, verbose=False),
     "DCF, 128 bits": lambda: DCF(128, verbose=False),
     "CCCF, 8 x 16 bits": lambda: CCCF(8, 16, "kernel", verbose=False),
-    "CCCF, learned, 8 x 16 bits": lambda: CCCF(8, 16, verbose=False),
+    "CCCF, learned, 8 x 16 bits": lambda: CCCF(8, 16, objective="rated", verbose=False),
 }
 PARTS = (0.25, 0.5, 1.0)
 

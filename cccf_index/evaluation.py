@@ -127,12 +127,6 @@ def catalogue_ndcg(
     return _average_shares(found, np.stack([ideal[np.minimum(counts, cut)] for cut in _check_cutoffs(k)]), k)
 
 
-def choose_threshold(ratings: Any) -> float:
-    """Return the rating from which items count as relevant: three quarters up the scale, 4 on a scale of 1 to 5."""
-    low, high = float(ratings.min()), float(ratings.max())
-    return low + 0.75 * (high - low)
-
-
 def recall(
     ranking: Any, relevant: Any, k: int | Sequence[int] = 10, *, train: Any = None, threshold: float | None = None
 ) -> Any:

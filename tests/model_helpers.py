@@ -21,17 +21,13 @@ MODELS = {
     ),
     "CCCF": lambda **p: CCCF(**{"n_components": 3, "n_bits": 6, "n_factors": 5, "verbose": False, **p}),
     "real CCCF": lambda **p: CCCF(
-        **{
-            "n_components": 3,
-            "n_bits": 6,
-            "n_factors": 5,
-            "regularization": 0.1,
-            "queries": "real",
-            "verbose": False,
-            **p,
-        }
+        **{"n_components": 3, "n_bits": 6, "n_factors": 5, "queries": "real", "verbose": False, **p}
+    ),
+    "rated CCCF": lambda **p: CCCF(
+        **{"n_components": 3, "n_bits": 6, "n_factors": 5, "objective": "rated", "verbose": False, **p}
     ),
 }
+PREFERENCES = ("CCCF", "real CCCF")  # models whose scores are preferences, not ratings
 every_model = pytest.mark.parametrize("name", MODELS)
 
 

@@ -1,7 +1,6 @@
 """CCCF with learned weights: as accurate as the MF that taught it, and what it takes besides ratings."""
 
 import itertools
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +19,7 @@ TRAIN, TEST = split_ratings(LARGE)
 
 @pytest.fixture(scope="module")
 def large():
-    return CCCF(8, 16, n_factors=32, verbose=False).fit(TRAIN)
+    return CCCF(8, 16, n_factors=32, objective="rated", verbose=False).fit(TRAIN)
 
 
 @pytest.mark.slow
@@ -33,7 +32,7 @@ def test_learned_codes_rank_like_their_teacher_and_above_other_codes(large):
 
 @pytest.mark.slow
 def test_real_queries_predict_nearer_to_the_teacher_than_coded_ones(large):
-    real = CCCF(8, 16, n_factors=32, queries="real", verbose=False).fit(TRAIN)
+    real = CCCF(8, 16, n_factors=32, queries="real", objective="rated", verbose=False).fit(TRAIN)
     assert real.item_codes_ == large.item_codes_
     wanted = dense_predictions(real.latents_) + real.item_bias_
     errors = [np.square(dense_predictions(model) - wanted).mean() for model in (real, large)]
@@ -49,11 +48,10 @@ def test_predictions_are_ratings(large):
     assert np.square(errors).mean() < coo.data.var()
 
 
-def test_users_without_ratings_get_the_items_that_everyone_likes():
+def test_users_without_ratings_get_finite_codes():
     matrix = TRAIN.tolil()
     matrix[0] = 0
-    model = CCCF(8, 16, n_factors=8, regularization=0.2, verbose=False).fit(matrix.tocsr())
-    model.bias_share_ = 1.0
+    model = CCCF(8, 16, n_factors=8, regularization=0.2, objective="rated", verbose=False).fit(matrix.tocsr())
     codes = model.encode_users(sparse.csr_matrix((1, 500)))
     assert np.isfinite(codes.weights).all()
 
@@ -94,16 +92,18 @@ def test_a_given_regularization_is_taken():
 
 
 def test_the_bias_survives_into_codes_and_new_items():
-    model = fitted("CCCF", regularization=0.25)
+    model = fitted("rated CCCF", regularization=0.25)
     assert not model.item_bias_.any()
-    chosen_model = fitted("CCCF")
-    teacher = chosen_model._get_teacher()._replace(bias_share=1.0)
-    vectors = teacher.encode(sparse.csr_array(MATRIX.T.tocsr()), "item")
+    teacher = fitted("rated CCCF")._get_teacher()._replace(bias_share=1.0, popularity_share=0.5)
+    ratings = sparse.csr_array(MATRIX).T.tocsr()
+    vectors = teacher.encode(ratings, ratings, "item")
     assert vectors.shape == (120, 16)
+    popularity = np.log10(1 + np.diff(ratings.indptr))
     np.testing.assert_allclose(
-        vectors[:, -1], compute_item_bias(sparse.csr_array(MATRIX).T.tocsr(), teacher.user_means), atol=1e-6
+        vectors[:, -1], compute_item_bias(ratings, teacher.user_means) + 0.5 * popularity, atol=1e-6
     )
-    assert (teacher.encode(sparse.csr_array(MATRIX[:4]), "user")[:, -1] == 1).all()
+    users = sparse.csr_array(MATRIX[:4])
+    assert (teacher.encode(users, users, "user")[:, -1] == 1).all()
 
 
 @pytest.mark.parametrize("active", [1, 2])
@@ -177,10 +177,7 @@ def test_how_often_something_was_taken_does_not_count():
     model = CCCF(2, 8, feedback="implicit", latents=taught, verbose=False).fit(train * 3)
     assert (model.latents_.offset_, model.latents_.n_models_) == (0.0, 1)
     own = taught.user_factors_ @ taught.item_factors_.T
-    folded = (
-        model._get_teacher().encode(model._prepare_feedback(sparse.csr_array(train)), "user")[:, :-1]
-        @ taught.item_factors_.T
-    )
+    folded = model._encode_vectors(sparse.csr_array(train), "user")[:, :-1] @ taught.item_factors_.T
     assert np.corrcoef(own.ravel(), folded.ravel())[0, 1] > 0.2
     before = model.transform_users(train[:5])
     np.testing.assert_array_equal(model.set_params(feedback="explicit").transform_users(train[:5]), before)
@@ -197,16 +194,10 @@ def test_the_unit_of_the_ratings_does_not_matter():
     assert large_unit[1:] == small[1:]
 
 
-def test_implicit_feedback_without_the_package_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "implicit", None)
-    monkeypatch.setitem(sys.modules, "implicit.als", None)
-    with pytest.raises(ImportError, match=r"cccf-index\[implicit\]"):
-        CCCF(feedback="implicit", verbose=False).fit(implicit_feedback()[0])
-
-
-def test_explicit_feedback_of_one_value_points_to_implicit():
-    with pytest.raises(ValueError, match='feedback="implicit"'):
-        CCCF(verbose=False).fit(implicit_feedback()[0])
+def test_the_rated_objective_refuses_implicit_feedback():
+    for params in ({}, {"feedback": "implicit"}):
+        with pytest.raises(ValueError, match='objective="catalogue"'):
+            CCCF(objective="rated", verbose=False, **params).fit(implicit_feedback()[0])
 
 
 def test_a_refit_with_other_weights_forgets_the_old_ones(tmp_path):

@@ -32,13 +32,16 @@ def test_fit_returns_the_model_with_the_shape_and_the_history(model):
 def test_the_objective_never_rises(model):
     objectives = np.array([entry.objective for entry in model.history_])
     assert (np.diff(objectives) <= 1e-5 * np.abs(objectives[:-1])).all()
-    assert objectives[-1] < objectives[0]
+    assert objectives[-1] < objectives[0] or objectives[0] < 1e-5  # a teacher of one direction is coded at once
 
 
 def test_ratings_are_predicted_better_than_by_their_mean(model):
     coo = MATRIX.tocoo()
-    error = model.predict(coo.row, coo.col) - coo.data
-    assert (error**2).mean() < 0.9 * coo.data.var()
+    predicted = model.predict(coo.row, coo.col)
+    if getattr(model, "objective_", None) == "catalogue":  # preferences: rated items above the others
+        assert predicted.mean() > 1.1 * dense_predictions(model).mean()
+    else:
+        assert ((predicted - coo.data) ** 2).mean() < 0.9 * coo.data.var()
     assert dense_predictions(model).dtype in (np.float32, np.float64)
 
 

@@ -18,11 +18,12 @@ from cccf_index.datasets import Ratings, k_core, split_ratings
 from cccf_index.datasets.ratings import find_places
 from cccf_index.datasets.reading import read_feature_lines
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
+from cccf_index.models._catalogue_tuning import CatalogueChoice
 
 NAME, HELP = "train", "learn codes or factors from ratings"
 EXAMPLES = """  cccf train ratings.csv -o model
   cccf train ratings.dat --model dcf --bits 64 -o dcf
-  cccf train clicks.tsv --columns 0,1 --feedback implicit -o model
+  cccf train clicks.tsv --columns 0,1 -o model
   cccf train ratings.csv --test-size 0.3 -o model && cccf evaluate model
 """
 MODELS = {"cccf": CCCF, "dcf": DCF, "bccf": BCCF, "dcmf": DCMF, "mf": MF}
@@ -34,6 +35,7 @@ OPTIONS = {  # option: parameter of the model
     "bandwidth": "bandwidth",
     "queries": "queries",
     "feedback": "feedback",
+    "objective": "objective",
     "max_active": "max_active",
     "regularization": "regularization",
     "unobserved": "unobserved",
@@ -54,7 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", choices=("learned", "kernel"), help="kind of component weights (cccf)")
     parser.add_argument("--bandwidth", type=float, help="bandwidth of kernel weights (cccf)")
     parser.add_argument("--queries", choices=("coded", "real"), help="kind of user queries (cccf)")
-    parser.add_argument("--feedback", choices=("explicit", "implicit"), help="kind of ratings (cccf)")
+    parser.add_argument(
+        "--feedback",
+        choices=("auto", "explicit", "implicit"),
+        help="kind of ratings (cccf; default: auto, which is implicit if there are no ratings or all are equal)",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("catalogue", "rated"),
+        help="what to learn (cccf): the best of all items (default), or the order of the items that a user rated",
+    )
     parser.add_argument("--max-active", type=int, metavar="N", help="active components of an item, at most (cccf)")
     parser.add_argument("--regularization", type=float, help="regularization strength")
     parser.add_argument("--unobserved", type=float, help="weight of pairs without a rating (mf, cccf)")
@@ -133,9 +144,14 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         "item_features": read_features(arguments.item_features, ratings.item_ids, arguments, console),
         "user_features": read_features(arguments.user_features, ratings.user_ids, arguments, console),
     }
+    if arguments.model == "cccf" and arguments.feedback in (None, "auto") and train.feedback == "implicit":
+        console.note("All ratings are equal: trained as implicit feedback. Use --columns if there are ratings.")
     begin = time.perf_counter()
     model.fit(train.user_items, **features)
     seconds = time.perf_counter() - begin
+    choice = getattr(model, "choice_", None)
+    if choice is not None:
+        console.note(f"chosen by held-out NDCG@10 of all items: {CatalogueChoice(**choice)}")
     with replace_folder(arguments.output) as folder:
         parts = () if test is None else (train, test)
         ModelFolder(model, ratings.user_ids, ratings.item_ids).write(folder, *parts)
@@ -146,6 +162,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         "ratings": int(train.user_items.nnz),
         "held out": 0 if test is None else int(test.user_items.nnz),
         "seconds": round(seconds, 3),
+        "chosen": choice,
         "output": arguments.output,
     }
     text = f"{model} trained on {train} in {seconds:.1f} s, written to {arguments.output}"
