@@ -32,6 +32,7 @@ class CCCFConfig(BaseModel):
     weights: Literal["learned", "kernel"] = "learned"
     queries: Literal["coded", "real"] = "coded"
     feedback: Literal["explicit", "implicit"] = "explicit"
+    objective: Literal["catalogue", "rated"] = "catalogue"
     max_active: PositiveInt | None = None
     max_active_users: PositiveInt | None = None
     regularization: NonNegativeFloat | None = None
@@ -44,8 +45,8 @@ class CCCFScorer(Component[ItemList], Trainable):
     """Score items by compositional codes that are learned from the ratings or interactions of a dataset.
 
     Users of the training data are scored by their learned codes. Other users, and queries with items of a session or a
-    context, are encoded from those items; with explicit feedback the items need ratings. With explicit feedback the
-    scores are predicted ratings.
+    context, are encoded from those items; with explicit feedback the items need ratings. Scores are preferences, which
+    rank all items; with ``objective="rated"`` they are predicted ratings.
 
     Attributes
     ----------

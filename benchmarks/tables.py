@@ -9,10 +9,16 @@ import pathlib
 
 import tables_paper
 import tables_quantizer
+import tables_recommend
 import tables_retrieval
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-TABLES = (*tables_retrieval.TABLES, *tables_quantizer.TABLES, *tables_paper.TABLES)
+TABLES = (
+    *tables_retrieval.TABLES,
+    *tables_quantizer.TABLES,
+    *tables_recommend.TABLES,
+    *tables_paper.TABLES,
+)
 
 
 def list_pages() -> list[pathlib.Path]:

@@ -12,7 +12,7 @@ import numpy as np
 from cccf_index.datasets import synthetic_ratings
 
 SCRIPT = pathlib.Path(sys.executable).with_name("cccf")
-SMALL = ("--components", "3", "--bits", "6", "--factors", "5", "--regularization", "0.1")
+SMALL = ("--components", "3", "--bits", "6", "--factors", "5", "--regularization", "0.01")
 TIMEOUT = 600  # seconds after which a child is killed; none needs nearly as long, even while kernels are compiled
 # Run first in every child. A program that a shell starts in the background ignores SIGINT, and so do its children: tests
 # under `nohup ... &` could never interrupt theirs. A limit of the file size stands for a disk that gets full.

@@ -19,7 +19,10 @@ from cccf_index._check import NotFittedError
 from cccf_index.adapters.lenskit import CCCFConfig, CCCFRecommender, CCCFScorer, cccf_pipeline
 from cccf_index.datasets import synthetic_ratings
 
-SMALL = {"n_components": 4, "n_bits": 8, "regularization": 0.1, "unobserved": 0.1, "n_factors": 16}
+SMALL = {
+    **{"n_components": 4, "n_bits": 8, "regularization": 0.1, "unobserved": 0.1, "n_factors": 16},
+    "objective": "rated",
+}
 
 
 def frame():
@@ -61,6 +64,11 @@ class TestScorer(BasicComponentTests, ScorerTests):
 
 class TestRealQueries(TestScorer):
     config = CCCFConfig(**SMALL, queries="real")
+
+
+class TestCatalogue(TestScorer):
+    config = CCCFConfig(n_components=4, n_bits=8, n_factors=16)
+    test_batch_prediction_accuracy = None  # scores are preferences
 
 
 class TestKernelWeights(TestScorer):

@@ -109,6 +109,22 @@ def test_every_model_can_be_trained_and_served(model, folder):
     assert len(cccf("search", "m.cccf", "--users", "user-1", "-k", "4", cwd=folder).stdout.splitlines()) == 5
 
 
+@pytest.mark.slow
+def test_train_tells_what_it_chose_and_which_feedback_it_found(folder):
+    run = cccf("train", "ratings.csv", *SMALL, "--json", "-o", "chosen", cwd=folder)
+    assert "chosen by held-out NDCG@10 of all items: floor" in run.stderr
+    assert json.loads(run.stdout)["chosen"]["regularization"] == 0.01
+    assert "implicit" not in run.stderr
+    run = cccf("train", "ratings.csv", *SMALL, "--columns", "0,1", "-o", "taken", cwd=folder)
+    assert "trained as implicit feedback" in run.stderr
+    run = cccf("train", "ratings.csv", *SMALL, "--objective", "rated", "-o", "rated", cwd=folder)
+    assert "chosen" not in run.stderr
+    run = cccf(
+        "train", "ratings.csv", *SMALL, "--columns", "0,1", "--objective", "rated", "-o", "x", cwd=folder, code=1
+    )
+    assert_one_line(run, "--objective catalogue")
+
+
 def test_an_option_that_a_model_has_no_use_for_is_an_error(folder):
     command = ["train", "ratings.csv", "--model", "dcf", "-o", "m"]
     assert_one_line(cccf(*command, "--components", "4", cwd=folder, code=1), "--components", "dcf")

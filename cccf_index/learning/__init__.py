@@ -8,5 +8,6 @@
 | `rows` | codes of many rows, and one update of all of them |
 | `alternation` | updates of both sides in turn, until the error hardly falls |
 | `probes` | example users: items at the head of their lists count more |
+| `heads` | queries that are fitted to the head of their own list |
 | `history` | the error after each sweep |
 """
