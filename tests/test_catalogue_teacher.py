@@ -133,7 +133,7 @@ def test_explicit_ratings_may_be_trained_as_implicit_feedback():
 
 def test_parameters_that_are_given_are_not_tuned():
     matrix = sparse.csr_array(TRAIN)
-    choice = choose_catalogue_teacher(matrix, 4.0, {"regularization": 0.03, "unobserved": 7.0}, 0, False)
+    choice = choose_catalogue_teacher(matrix, {"regularization": 0.03, "unobserved": 7.0}, 0, False)
     assert (choice.regularization, choice.unobserved) == (0.03, 7.0)
     model = CCCF(2, 8, n_factors=8, regularization=0.03, unobserved=7.0, verbose=False).fit(TRAIN)
     assert (model.latents_.regularization, model.latents_.unobserved) == (0.03, 7.0)
@@ -141,7 +141,7 @@ def test_parameters_that_are_given_are_not_tuned():
 
 def test_ratings_that_cannot_be_held_out_keep_the_defaults():
     few = sparse.csr_array(sparse.csr_matrix(np.array([[1.0, 0, 0], [0, 3, 0], [0, 0, 5]])))
-    assert choose_catalogue_teacher(few, 4.0, {}, 0, False) == CatalogueChoice()
+    assert choose_catalogue_teacher(few, {}, 0, False) == CatalogueChoice()
     assert CCCF(1, 2, n_factors=2, verbose=False).fit(sparse.csr_matrix(few)).n_items_ == 3
 
 
@@ -176,6 +176,15 @@ def test_preferences_rise_from_the_floor_to_one(floor):
     graded = Preference(floor, 1.0, 5.0).grade(np.array([1.0, 3.0, 5.0, 9.0]))
     np.testing.assert_allclose(graded, [floor, (1 + floor) / 2, 1, 1], rtol=1e-6)
     assert (Preference(floor, 3.0, 3.0).grade(np.array([3.0, 3.0])) == 1).all()
+
+
+def test_counts_with_a_long_tail_have_a_scale_of_most_of_them():
+    counts = np.concatenate([np.arange(1.0, 100), [40_000.0]])
+    scale = Preference.from_ratings(0.0, counts)
+    assert (scale.low, scale.high) == (1.0, 99.0)
+    assert 0.1 <= np.mean(counts >= scale.choose_threshold(counts)) <= 0.5
+    stars = np.repeat([1.0, 2, 3, 4, 5], 20)
+    assert Preference.from_ratings(0.0, stars).choose_threshold(stars) == 4.0
 
 
 def test_a_model_of_the_catalogue_is_saved_whole(tmp_path, model):

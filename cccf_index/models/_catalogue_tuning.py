@@ -16,6 +16,7 @@ from scipy import sparse
 from tqdm import tqdm
 
 from cccf_index.datasets import split_ratings
+from cccf_index.evaluation import choose_threshold
 from cccf_index.models._als import Alternation, Ridge
 from cccf_index.models._rows import Observed
 from cccf_index.models._teacher_tuning import compute_item_bias, compute_user_means
@@ -25,12 +26,14 @@ POWERS = (0.5, 1.0, 1.5)  # of `Ridge`
 VALLEY = 0.65  # the best regularization falls with this power of the weight of unobserved pairs
 SHARES = (0.02, 0.05, 0.1, 0.2)  # of the item biases
 GAIN = 1.002  # by which a trial has to be better
-TRIALS = 16
+TRIALS = 14
 TRIAL_FACTORS = 48
 FIRST_ITERATIONS, ITERATIONS = 5, 2
+FINE_TRIALS, FINE_FACTORS, FINE_ITERATIONS, FINE_STEP = 5, 128, 3, 1.3  # of the last steps, of the regularization only
 TRIAL_RATINGS = 1_500_000  # ratings of a trial, of whole users
 TRIAL_SCORES = 60_000_000  # scores that a trial ranks: up to 2,000 users, at least 300
 HELD_OUT = 0.15  # share of the ratings
+LEAST_RELEVANT = 0.1  # share of the ratings that must be relevant
 CUTOFF = 10
 CHUNK = 256  # users that are ranked at a time
 
@@ -41,6 +44,17 @@ class Preference(NamedTuple):
     floor: float
     low: float
     high: float
+
+    @classmethod
+    def from_ratings(cls, floor: float, values: NDArray[Any]) -> Preference:
+        """Take the scale of ratings. Of counts, whose largest are far from the others, one in a hundred is cut off."""
+        low, high = float(values.min()), float(np.quantile(values, 0.99, method="lower"))
+        return cls(floor, low, high if high > low else float(values.max()))
+
+    def choose_threshold(self, values: NDArray[Any]) -> float:
+        """Return the rating that is three quarters up the scale or, if few reach it, the median."""
+        threshold = choose_threshold(np.array([self.low, self.high]))
+        return threshold if np.mean(values >= threshold) >= LEAST_RELEVANT else float(np.median(values))
 
     def grade(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return the preferences of ratings, float32 of the same shape; all 1 if all ratings are equal."""
@@ -143,27 +157,28 @@ def compute_popularity(counts: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def choose_catalogue_teacher(
-    matrix: sparse.csr_array, threshold: float, fixed: dict[str, float], seed: int, verbose: bool
+    matrix: sparse.csr_array, fixed: dict[str, float], seed: int, verbose: bool
 ) -> CatalogueChoice:
-    """Return the parameters that rank held-out ratings of at least `threshold` best.
+    """Return the parameters that rank held-out high ratings best.
 
     Parameters in `fixed` are not tuned. If no rating can be held out, the others keep their defaults.
     """
-    low, high = float(matrix.data.min()), float(matrix.data.max())
-    first = CatalogueChoice(**fixed) if low < high else CatalogueChoice(**fixed, floor=1.0)
-    still = frozenset(fixed) | (set() if low < high else {"floor"})
-    validation = Validation.hold_out(matrix, threshold, seed)
+    scale = Preference.from_ratings(1.0, matrix.data)
+    explicit = scale.low < scale.high
+    first = CatalogueChoice(**fixed) if explicit else CatalogueChoice(**fixed, floor=1.0)
+    still = frozenset(fixed) | (set() if explicit else {"floor"})
+    validation = Validation.hold_out(matrix, scale.choose_threshold(matrix.data), seed)
     if validation is None:
         return first
     ratings = validation.train
     rng = np.random.default_rng(seed)
     items = rng.standard_normal((matrix.shape[1], TRIAL_FACTORS)) * (0.1 / np.sqrt(TRIAL_FACTORS))
-    with tqdm(total=TRIALS, desc="choosing the teacher", disable=None if verbose else True) as progress:
+    with tqdm(total=TRIALS + FINE_TRIALS, desc="choosing the teacher", disable=None if verbose else True) as progress:
 
         def run_trial(choice: CatalogueChoice, start: NDArray[np.float32], iterations: int) -> Trial:
             n_users, n_items = ratings.shape
             weight = choice.unobserved * len(ratings.values) / (n_users * n_items)
-            values = Preference(choice.floor, low, high).grade(ratings.values)
+            values = scale._replace(floor=choice.floor).grade(ratings.values)
             ridge = Ridge(choice.regularization, choice.ridge_power)
             model = Alternation(ratings, values, start, ridge, weight)
             for _ in range(iterations):
@@ -176,10 +191,14 @@ def choose_catalogue_teacher(
 
         best = run_trial(first, items.astype(np.float32), FIRST_ITERATIONS)
         best = _walk(best, still, lambda choice, trial: run_trial(choice, trial.items, ITERATIONS))
+        if "regularization" not in fixed:
+            extra = rng.standard_normal((matrix.shape[1], FINE_FACTORS - TRIAL_FACTORS)) * best.items.std()
+            best = best._replace(items=np.hstack([best.items, extra.astype(np.float32)]))
+            best = _refine(best, lambda choice, trial: run_trial(choice, trial.items, FINE_ITERATIONS))
     best = _add_bias(best, validation, "popularity", compute_popularity(ratings.items.counts))
-    if low < high:
+    if explicit:
         inner = sparse.csr_array((ratings.values, ratings.users.indices, ratings.users.indptr), ratings.shape)
-        quality = compute_item_bias(inner.T.tocsr(), compute_user_means(inner)) / (high - low)
+        quality = compute_item_bias(inner.T.tocsr(), compute_user_means(inner)) / (scale.high - scale.low)
         best = _add_bias(best, validation, "quality", quality, compute_popularity(ratings.items.counts))
     return best.choice
 
@@ -191,6 +210,24 @@ def _add_bias(best: Trial, validation: Validation, name: str, bias: Any, popular
         if ndcg <= GAIN * best.ndcg:
             break
         best = best._replace(choice=best.choice._replace(**{name: share}), ndcg=ndcg)
+    return best
+
+
+def _refine(start: Trial, run_trial: Callable[[CatalogueChoice, Trial], Trial]) -> Trial:
+    """Step along the regularization with more factors: those that a small model lacks want less of it, or more."""
+    best = run_trial(start.choice, start)
+    left = FINE_TRIALS - 1
+    for factor in (1 / FINE_STEP, FINE_STEP):
+        first = best
+        while left:
+            left -= 1
+            step = best.choice._replace(regularization=best.choice.regularization * factor)
+            trial = run_trial(step, best)
+            if trial.ndcg <= best.ndcg:
+                break
+            best = trial
+        if best is not first:
+            break
     return best
 
 

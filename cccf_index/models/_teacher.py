@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index.evaluation import choose_threshold
 from cccf_index.learning.plan import MAX_DIMENSION
 from cccf_index.models._catalogue_tuning import (
     Preference,
@@ -145,9 +144,8 @@ def train_catalogue_teacher(
     ratings: sparse.csr_array, n_factors: int | None, fixed: dict[str, float], params: dict[str, Any]
 ) -> Trained:
     """Train a teacher that ranks the whole catalogue."""
-    low, high = float(ratings.data.min()), float(ratings.data.max())
-    choice = choose_catalogue_teacher(ratings, choose_threshold(ratings.data), fixed, **params)
-    preference = Preference(choice.floor, low, high)
+    choice = choose_catalogue_teacher(ratings, fixed, **params)
+    preference = Preference.from_ratings(choice.floor, ratings.data)
     model = MF(
         n_factors or CATALOGUE_FACTORS,
         choice.regularization,
@@ -158,7 +156,7 @@ def train_catalogue_teacher(
         **params,
     ).fit(fill_matrix(ratings, preference.grade(ratings.data)))
     means = compute_user_means(ratings)
-    share = choice.quality / (high - low) if high > low else 0.0
+    share = choice.quality and choice.quality / (preference.high - preference.low)
     bias = compute_bias(ratings.T.tocsr(), means, share, choice.popularity)
     return Trained(Teacher(model, bias, share, means, choice.popularity), list(preference), choice._asdict())
 
