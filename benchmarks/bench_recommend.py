@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from cccf_index.baselines import Popularity
 from cccf_index.datasets import split_ratings
-from cccf_index.evaluation import catalogue_ndcg, choose_threshold, coverage, recall
+from cccf_index.evaluation import catalogue_ndcg, choose_threshold, coverage, rated_ndcg, recall
 from cccf_index.models import CCCF, MF
 
 DATASETS = ("ml-1m", "yelp-dfm", "amazon-dfm", "gowalla")
@@ -145,6 +145,8 @@ def measure_split(train: Any, test: Any, split: int, tuned: dict[str, Any]) -> d
         add("EASE", lambda: train_ease(train, **tuned["EASE"]))
     model = CCCF(8, 16, queries="real", verbose=False)
     add("CCCF 8x16, real-valued", lambda: rank_model(model.fit(train)))
+    if model.feedback_ == "explicit":
+        figures["CCCF 8x16, real-valued"]["rated NDCG@10"] = rated_ndcg(model, test)
     latents, bias = model.latents_, model.item_bias_
     vectors = np.hstack([latents.user_factors_, np.ones((train.shape[0], 1), np.float32)])
     add("teacher", lambda: rank_factors(vectors, np.hstack([latents.item_factors_, bias[:, None]])))

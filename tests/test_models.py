@@ -380,7 +380,7 @@ def test_models_rank_as_published():
             "MF": MF(24, verbose=False),
             "DCF": DCF(48, verbose=False),
             "BCCF": BCCF(48, verbose=False),
-            "CCCF": CCCF(6, 8, verbose=False),
+            "CCCF": CCCF(6, 8, objective="rated", verbose=False),
         }.items()
     }
     chance = rated_ndcg(np.zeros(test.nnz), test)

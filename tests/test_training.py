@@ -311,6 +311,7 @@ def test_balanced_signs_are_balanced(length):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:All weights of")  # nearly all items of the first fit have no rating
 @pytest.mark.parametrize(
     "make",
     [
@@ -318,6 +319,7 @@ def test_balanced_signs_are_balanced(length):
         lambda: DCF(8),
         lambda: CCCF(2, 4, "kernel", n_factors=4),
         lambda: CCCF(2, 4, n_factors=4),
+        lambda: CCCF(2, 4, n_factors=4, objective="rated"),
         lambda: BCCF(8),
     ],
 )
