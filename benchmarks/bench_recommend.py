@@ -196,7 +196,7 @@ def main() -> None:
             print(f"{dataset}, split {split}, tuned {tuned[dataset]}", flush=True)
             splits.setdefault(dataset, []).append(measure_split(train, test, split, tuned[dataset]))
             if arguments.save:
-                command = "python benchmarks/bench_recommend.py --data DIR --save"
+                command = f"python benchmarks/bench_recommend.py --data DIR --splits {split + 1} --save"
                 results = {name: average(parts) for name, parts in splits.items()}
                 save_results("recommend", command, results, keep=True, config={"tuned": tuned})
 
