@@ -54,7 +54,7 @@ def recommend_rated() -> str:
     """Return NDCG@10 of rated items, of models that were trained for all items and for rated items."""
     found, key = load_results("recommend"), "CCCF 8x16, real-valued, rated NDCG@10"
     datasets = [dataset for dataset in DATASETS if key in found.get(dataset, {})]
-    rated = [load_results(f"accuracy-{dataset}")[RATED]["rated"] for dataset in datasets]
+    rated = [load_results(f"accuracy-{dataset}")[RATED]["rated"][-1] for dataset in datasets]
     lines = [
         ['`objective="catalogue"`, the default', *(f"{found[dataset][key]:.3f}" for dataset in datasets)],
         ['`objective="rated"`', *(f"{value:.3f}" for value in rated)],
