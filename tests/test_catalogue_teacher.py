@@ -133,7 +133,7 @@ def test_explicit_ratings_may_be_trained_as_implicit_feedback():
 
 def test_parameters_that_are_given_are_not_tuned():
     matrix = sparse.csr_array(TRAIN)
-    choice = choose_catalogue_teacher(matrix, {"regularization": 0.03, "unobserved": 7.0}, 0, False)
+    choice = choose_catalogue_teacher(matrix, 16, {"regularization": 0.03, "unobserved": 7.0}, 0, False)
     assert (choice.regularization, choice.unobserved) == (0.03, 7.0)
     model = CCCF(2, 8, n_factors=8, regularization=0.03, unobserved=7.0, verbose=False).fit(TRAIN)
     assert (model.latents_.regularization, model.latents_.unobserved) == (0.03, 7.0)
@@ -141,7 +141,7 @@ def test_parameters_that_are_given_are_not_tuned():
 
 def test_ratings_that_cannot_be_held_out_keep_the_defaults():
     few = sparse.csr_array(sparse.csr_matrix(np.array([[1.0, 0, 0], [0, 3, 0], [0, 0, 5]])))
-    assert choose_catalogue_teacher(few, {}, 0, False) == CatalogueChoice()
+    assert choose_catalogue_teacher(few, 16, {}, 0, False) == CatalogueChoice()
     assert CCCF(1, 2, n_factors=2, verbose=False).fit(sparse.csr_matrix(few)).n_items_ == 3
 
 

@@ -35,7 +35,7 @@ TRIAL_SCORES = 60_000_000  # scores that a trial ranks: up to 2,000 users, at le
 HELD_OUT = 0.15  # share of the ratings
 LEAST_RELEVANT = 0.1  # share of the ratings that must be relevant
 CUTOFF = 10
-CHUNK = 256  # users that are ranked at a time
+CHUNK = 64  # users that are ranked at a time
 
 
 class Preference(NamedTuple):
@@ -131,7 +131,8 @@ class Validation(NamedTuple):
         gains = np.zeros(len(self.users))
         for start in range(0, len(self.users), CHUNK):
             rows = slice(start, start + CHUNK)
-            scores = users[self.users[rows]] @ items.T + np.float32(bias)
+            scores = users[self.users[rows]] @ items.T
+            scores += np.float32(bias)
             seen = self.seen[rows].tocoo()
             scores[seen.row, seen.col] = -np.inf
             for row, own in enumerate(scores, start):
@@ -157,9 +158,9 @@ def compute_popularity(counts: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def choose_catalogue_teacher(
-    matrix: sparse.csr_array, fixed: dict[str, float], seed: int, verbose: bool
+    matrix: sparse.csr_array, n_factors: int, fixed: dict[str, float], seed: int, verbose: bool
 ) -> CatalogueChoice:
-    """Return the parameters that rank held-out high ratings best.
+    """Return the parameters of a teacher with so many factors that rank held-out high ratings best.
 
     Parameters in `fixed` are not tuned. If no rating can be held out, the others keep their defaults.
     """
@@ -172,7 +173,8 @@ def choose_catalogue_teacher(
         return first
     ratings = validation.train
     rng = np.random.default_rng(seed)
-    items = rng.standard_normal((matrix.shape[1], TRIAL_FACTORS)) * (0.1 / np.sqrt(TRIAL_FACTORS))
+    few, many = min(TRIAL_FACTORS, n_factors), min(FINE_FACTORS, n_factors)
+    items = rng.standard_normal((matrix.shape[1], few)) * (0.1 / np.sqrt(few))
     with tqdm(total=TRIALS + FINE_TRIALS, desc="choosing the teacher", disable=None if verbose else True) as progress:
 
         def run_trial(choice: CatalogueChoice, start: NDArray[np.float32], iterations: int) -> Trial:
@@ -192,8 +194,8 @@ def choose_catalogue_teacher(
         best = run_trial(first, items.astype(np.float32), FIRST_ITERATIONS)
         best = _walk(best, still, lambda choice, trial: run_trial(choice, trial.items, ITERATIONS))
         if "regularization" not in fixed:
-            extra = rng.standard_normal((matrix.shape[1], FINE_FACTORS - TRIAL_FACTORS)) * best.items.std()
-            best = best._replace(items=np.hstack([best.items, extra.astype(np.float32)]))
+            extra = rng.standard_normal((matrix.shape[1], many - few), np.float32) * best.items.std()
+            best = best._replace(items=np.hstack([best.items, extra]))
             best = _refine(best, lambda choice, trial: run_trial(choice, trial.items, FINE_ITERATIONS))
     best = _add_bias(best, validation, "popularity", compute_popularity(ratings.items.counts))
     if explicit:

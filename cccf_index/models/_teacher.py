@@ -144,10 +144,11 @@ def train_catalogue_teacher(
     ratings: sparse.csr_array, n_factors: int | None, fixed: dict[str, float], params: dict[str, Any]
 ) -> Trained:
     """Train a teacher that ranks the whole catalogue."""
-    choice = choose_catalogue_teacher(ratings, fixed, **params)
+    n_factors = n_factors or CATALOGUE_FACTORS
+    choice = choose_catalogue_teacher(ratings, n_factors, fixed, **params)
     preference = Preference.from_ratings(choice.floor, ratings.data)
     model = MF(
-        n_factors or CATALOGUE_FACTORS,
+        n_factors,
         choice.regularization,
         CATALOGUE_ITERATIONS,
         unobserved=choice.unobserved,
