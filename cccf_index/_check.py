@@ -283,6 +283,14 @@ def features(x: Any, name: str, n: int, n_columns: int | None = None) -> Any:
     return array
 
 
+def user_rows(users: ArrayLike | None, n: int) -> NDArray[np.int64]:
+    """Return rows of a model's users, int64 (any,); None means all of them."""
+    array = np.arange(n) if users is None else rows(users, "users", n)
+    if array.ndim != 1:
+        raise ValueError(f"`users` must be 1-dimensional, got shape {array.shape}. For one user pass [user].")
+    return array
+
+
 def rows(values: ArrayLike, name: str, n: int) -> NDArray[np.int64]:
     """Return rows of a model's users or items, which `name` says in the plural, as int64 of any shape."""
     array = to_array(values)

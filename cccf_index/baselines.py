@@ -83,9 +83,7 @@ class Popularity:
             Rows of items; -1 where there are no more.
         """
         self._check_fitted()
-        rows = np.arange(self.n_users_) if users is None else _check.rows(users, "users", self.n_users_)
-        if rows.ndim != 1:
-            raise ValueError(f"`users` must be 1-dimensional, got shape {rows.shape}. For one user pass [user].")
+        rows = _check.user_rows(users, self.n_users_)
         k = _check.integer(k, "k", 1)
         places = np.tile(np.arange(k), (len(rows), 1))
         if exclude is not None:

@@ -18,7 +18,6 @@ from cccf_index.datasets import Ratings, k_core, split_ratings
 from cccf_index.datasets.ratings import find_places
 from cccf_index.datasets.reading import read_feature_lines
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF
-from cccf_index.models._catalogue_tuning import CatalogueChoice
 
 NAME, HELP = "train", "learn codes or factors from ratings"
 EXAMPLES = """  cccf train ratings.csv -o model
@@ -151,7 +150,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     seconds = time.perf_counter() - begin
     choice = getattr(model, "choice_", None)
     if choice is not None:
-        console.note(f"chosen by held-out NDCG@10 of all items: {CatalogueChoice(**choice)}")
+        words = ", ".join(f"{name} {value:.3g}" for name, value in choice.items())
+        console.note(f"chosen by held-out NDCG@10 of all items: {words}")
     with replace_folder(arguments.output) as folder:
         parts = () if test is None else (train, test)
         ModelFolder(model, ratings.user_ids, ratings.item_ids).write(folder, *parts)

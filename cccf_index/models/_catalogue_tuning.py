@@ -74,9 +74,6 @@ class CatalogueChoice(NamedTuple):
     popularity: float = 0.0  # preference for ten times as many ratings
     quality: float = 0.0  # preference for items that their users rate above their mean, from the lowest to the highest
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value:.3g}" for name, value in self._asdict().items())
-
     def list_neighbours(self, fixed: frozenset[str]) -> Iterator[list[CatalogueChoice]]:
         """Yield, for each parameter that is not `fixed`, the choices one step up and down."""
         if "regularization" not in fixed:

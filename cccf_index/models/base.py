@@ -208,9 +208,7 @@ class Recommender(abc.ABC):
             Rows of items; -1 where there are no more, so check for it before using them as in ``item_ids[I]``.
         """
         self._check_fitted()
-        rows = np.arange(self.n_users_) if users is None else _check.rows(users, "users", self.n_users_)
-        if rows.ndim != 1:
-            raise ValueError(f"`users` must be 1-dimensional, got shape {rows.shape}. For one user pass [user].")
+        rows = _check.user_rows(users, self.n_users_)
         k = _check.integer(k, "k", 1)
         if exclude is not None:
             exclude = make_exclusion_matrix(exclude, "exclude", len(rows), self.n_items_)

@@ -266,13 +266,15 @@ class CCCF(DiscreteModel):
         quantizer = self.quantizer_
         if self.objective_ == "rated":
             return quantizer.encode_users(vectors), quantizer.transform_users(vectors)
-        items = self._get_teacher().extend_items(self.latents_.item_factors_, self.item_bias_)
         codes, queries = [], []
         for start in range(0, max(len(vectors), 1), USERS):
             part, rated = vectors[start : start + USERS], matrix[start : start + USERS]
             depth = min(HEAD, self.n_items_)
             lists = self._get_index().search(quantizer.transform_users(part), depth, exclude=rated)[1]
-            coded, real = quantizer._fit_to_heads(part, lists, items, self.item_codes_)
+            known = np.unique(lists[lists >= 0])  # only these items are expanded: one user must not cost a catalogue
+            places = np.where(lists >= 0, np.searchsorted(known, lists), -1)
+            items = self._get_teacher().extend_items(self.latents_.item_factors_[known], self.item_bias_[known])
+            coded, real = quantizer._fit_to_heads(part, places, items, self.item_codes_[known])
             codes.append(coded)
             queries.append(real)
         return CompositionalCodes.concatenate(codes), np.concatenate(queries)
