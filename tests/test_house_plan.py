@@ -50,7 +50,7 @@ ROOMS = {
     "cli": MODELS | {"io", "baselines", "catalogue", "inspection", "comparison", "plots"},
     "__main__": {"cli"},
 }
-KERNEL_PACKAGES = {"__future__", "typing", "numpy", "numba", "llvmlite"}
+KERNEL_PACKAGES = {"__future__", "functools", "types", "typing", "numpy", "numba", "llvmlite"}
 
 
 def room_of(module):

@@ -7,20 +7,23 @@ from hypothesis import strategies as st
 from numba import njit
 
 from cccf_index.codes import CompositionalCodes
-from cccf_index.kernels import limits
-from cccf_index.kernels.batches import CodedBatch, RealBatch
+from cccf_index.kernels import heaps, limits, lookup
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import measure_cells
-from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, make_heaps, push, write_results
+from cccf_index.kernels.calls import CALL_RECORD, CodedBatch, RealBatch, make_room
+from cccf_index.kernels.decorators import ENTRY, ONE, ZERO
+from cccf_index.kernels.entries import start_coded, start_real
+from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, make_heaps, write_results
 from cccf_index.kernels.limits import BLOCK, LANE_MAX, MAX_BITS, MAX_COMPONENTS, PLANES, TERM_DIVISOR
-from cccf_index.kernels.lookup import find_sorted, get_element
-from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_segment
-from cccf_index.kernels.search import make_workspace
+from cccf_index.kernels.lookup import get_element
+from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_call, view_segment
 from cccf_index.kernels.sketches import prepare_query
 from cccf_index.storage.item_rows import ItemRows
 from cccf_index.storage.segment import Segment
 
-# Every type of words and weights compiles kernels of its own, in each run: a cache would not notice a change in them.
+NO_SCALES = np.empty(0, np.int64)
+
+# Every type of words compiles kernels of its own, in each run.
 SHAPES = [
     (8, 16),
     *(pytest.param(s, marks=pytest.mark.slow) for s in [(3, 5), (2, 30), (2, 64), (2, 130), (1, 512), (64, 4)]),
@@ -31,20 +34,53 @@ WEIGHTS = [
 ]
 
 
-@njit
+as_entry = njit(**ENTRY)
+push, find_sorted = as_entry(heaps.push.py_func), as_entry(lookup.find_sorted.py_func)
+
+
+@as_entry
 def _block_mask(address, first, n_words, planes, n_planes, factors, top, limit):
     segment = view_segment(address)
-    return sketch_block(segment, 0, first, n_words, planes, n_planes, factors, np.int16(top), np.int16(limit))
+    return sketch_block(segment, ZERO, first, n_words, planes, n_planes, factors, np.int16(top), np.int16(limit))
 
 
-@njit
-def _prepare(address, batch):
-    """Prepare query 0; return the workspace, what a unit is worth, and how far sketches are off in each cell."""
-    segment = view_segment(address)
-    workspace = make_workspace(segment, batch, 1)
-    unit = prepare_query(batch, 0, segment, workspace, 0)
-    measure_cells(segment, workspace.prepared, workspace.products[0], workspace.caps[0], workspace.slips[0])
-    return workspace.planes[0], workspace.factors[0], unit, workspace.slips[0]
+@as_entry
+def _prepare_coded(address, room, words, weights, bias_scales, n_bits, slack):
+    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, ONE)
+    segment, call = view_segment(address), view_call(place)
+    unit = prepare_query(segment, call, ZERO, ZERO, words.dtype.type, weights.dtype.type, None)
+    measure_cells(segment, call, ZERO)
+    return place, unit
+
+
+@as_entry
+def _prepare_real(address, room, words, vectors, n_bits, slack):
+    place = start_real(address, room, words, vectors, n_bits, slack, ONE)
+    segment, call = view_segment(address), view_call(place)
+    unit = prepare_query(segment, call, ZERO, ZERO, words.dtype.type, np.float32, np.float32)
+    measure_cells(segment, call, ZERO)
+    return place, unit
+
+
+def prepare(segment, batch):
+    """Prepare the one query of a batch; return planes, factors, what a unit is worth, and the slips of the cells."""
+    n_cells = len(segment.tables.cell_groups)
+    room = make_room(batch, 1, n_cells)
+    kernel = _prepare_real if isinstance(batch, RealBatch) else _prepare_coded
+    place, unit = kernel(segment.address, room, *batch)
+    offset = place - room.ctypes.data
+    call = room[offset : offset + CALL_RECORD.itemsize].view(CALL_RECORD)[0]
+
+    def table(name, n, dtype):
+        return room[int(call[name]) - room.ctypes.data :][: n * np.dtype(dtype).itemsize].view(dtype)
+
+    n_words = segment.n_components * batch.words.shape[2]
+    planes = table("planes", n_words * planes_of(batch), batch.words.dtype)
+    return planes, table("factors", segment.n_components, np.int16), unit, table("slips", n_cells, np.float32)
+
+
+def planes_of(batch):
+    return PLANES if isinstance(batch, RealBatch) else 1
 
 
 def make_segment(rng, shape, n=BLOCK, dtype=np.uint8, largest=255):
@@ -93,13 +129,12 @@ def make_batch(kind, segment, rng, size=1.0):
     words = segment.decode(np.arange(1)).words
     if kind == "real":
         vector = (size * rng.standard_normal((1, shape[0] * shape[1]))).astype(np.float32)
-        return RealBatch(words[:0], vector, segment.no_weights, shape[1], PLANES, 0.0)
+        return RealBatch(words[:0], vector, shape[1], 0.0)
     weights = np.rint(1e6 * rng.random((1, shape[0]))).astype(np.int64)
     if kind == "float":
         weights = (size * rng.random((1, shape[0]))).astype(np.float32)
-    bias_scales = np.ones(1, dtype=weights.dtype)
     query = CompositionalCodes.from_signs(rng.random((1, *shape)) < 0.5).bits
-    return CodedBatch(query, weights, bias_scales, segment.no_weights, shape[1], 1, 0.0)
+    return CodedBatch(query, weights, NO_SCALES, shape[1], 0.0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -133,8 +168,8 @@ def test_no_sketch_is_farther_off_than_its_slip(shape, kind, dtype, largest):
     rng = np.random.default_rng([*shape, largest])
     segment = make_segment(rng, shape, n=300, dtype=dtype, largest=largest)
     batch = make_batch(kind, segment, rng)
-    planes, factors, unit, slips = _prepare(segment.address, batch)
-    sketches, _, _ = plain_sketches(segment, unpack_planes(planes, shape, batch.n_planes), factors)
+    planes, factors, unit, slips = prepare(segment, batch)
+    sketches, _, _ = plain_sketches(segment, unpack_planes(planes, shape, planes_of(batch)), factors)
     signs, _ = stored_codes(segment)
     weights = segment.decode(np.arange(len(segment))).weights.astype(np.float64)
     if kind == "real":
@@ -175,14 +210,14 @@ def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, sp
     values = size * (1 - spread * rng.random(n_components))
     if real:
         vector = np.repeat(values, n_bits).astype(np.float32)[None]
-        batch = RealBatch(words[:0], vector, segment.no_weights, n_bits, PLANES, 0.0)
+        batch = RealBatch(words[:0], vector, n_bits, 0.0)
     else:
         weights = values.astype(np.float32)[None]
-        batch = CodedBatch(words, weights, np.ones(1, np.float32), segment.no_weights, n_bits, 1, 0.0)
-    planes, factors, _, _ = _prepare(segment.address, batch)
+        batch = CodedBatch(words, weights, NO_SCALES, n_bits, 0.0)
+    planes, factors, _, _ = prepare(segment, batch)
     assert (factors >= 0).all()
     assert factors.any()
-    _, agreement, total = plain_sketches(segment, unpack_planes(planes, shape, batch.n_planes), factors)
+    _, agreement, total = plain_sketches(segment, unpack_planes(planes, shape, planes_of(batch)), factors)
     assert agreement <= LANE_MAX
     assert total <= LANE_MAX
     # and the sketches use the lane: a coarser unit would skip less
@@ -192,8 +227,8 @@ def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, sp
 def test_a_query_of_zeros_is_sketched_as_zeros():
     segment = make_segment(np.random.default_rng(0), (4, 8))
     words = segment.decode(np.arange(1)).words
-    nothing = CodedBatch(words, np.zeros((1, 4), np.int64), np.ones(1, np.int64), segment.no_weights, 8, 1, 0.0)
-    assert not _prepare(segment.address, nothing)[1].any()
+    nothing = CodedBatch(words, np.zeros((1, 4), np.int64), NO_SCALES, 8, 0.0)
+    assert not prepare(segment, nothing)[1].any()
 
 
 def offered(scores, ids, k, kind):

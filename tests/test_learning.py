@@ -102,5 +102,6 @@ def test_the_kernel_leaves_a_row_that_it_cannot_improve():
     coded = CodedRows.from_vectors(np.ones((3, 8), np.float32), 2, 2)
     none = ExtraPairs.empty(3, 8)
     form = (none.indptr, none.indices, none.targets, none.sizes, none.other, np.zeros((3, 8), np.float32), gram)
-    code_rows.code_rows(*form, 2, 4, coded.signs, coded.weights, 0, 3)
+    scratch = code_rows.make_scratch(8, 2)
+    code_rows.code_rows(*form, 2, 4, coded.signs, coded.weights, *scratch, 0, 3)
     assert np.isfinite(coded.weights).all()

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 from scipy import sparse
 
 from cccf_index.kernels import linear_algebra
+from cccf_index.kernels.decorators import ENTRY, TRAINING_MATH
 from cccf_index.models._rows import RatingRows
 
 
@@ -25,6 +27,9 @@ def problem(rng, m, n, r, density=0.5, dtype=np.float64):
     return RatingRows.from_matrix(matrix), targets, weights, other_weights, signs, other, pull
 
 
+cholesky_solve = njit(fastmath=TRAINING_MATH, **ENTRY)(linear_algebra.cholesky_solve.py_func)
+
+
 def row_of(rows, targets, row):
     entries = slice(rows.indptr[row], rows.indptr[row + 1])
     return rows.indices[entries], targets[entries]
@@ -37,7 +42,7 @@ def test_cholesky_solves_a_positive_definite_system(p, dtype):
     x = rng.standard_normal((2 * p, p))
     gram, right = x.T @ x + np.eye(p), rng.standard_normal(p)
     result = right.astype(dtype)
-    assert linear_algebra.cholesky_solve(gram.astype(dtype), result)
+    assert cholesky_solve(gram.astype(dtype), result)
     np.testing.assert_allclose(
         result,
         np.linalg.solve(gram, right),
@@ -47,8 +52,8 @@ def test_cholesky_solves_a_positive_definite_system(p, dtype):
 
 
 def test_cholesky_reports_a_matrix_that_is_not_positive_definite():
-    assert not linear_algebra.cholesky_solve(-np.eye(16), np.ones(16))
-    assert not linear_algebra.cholesky_solve(np.full((16, 16), np.nan), np.ones(16))
+    assert not cholesky_solve(-np.eye(16), np.ones(16))
+    assert not cholesky_solve(np.full((16, 16), np.nan), np.ones(16))
 
 
 @settings(max_examples=40, deadline=None)

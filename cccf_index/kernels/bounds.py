@@ -8,7 +8,7 @@ import numpy as np
 
 from cccf_index.kernels.decorators import kernel
 from cccf_index.kernels.limits import LANE_MAX, TERM_DIVISOR
-from cccf_index.kernels.memory import read, view_array
+from cccf_index.kernels.memory import read, view_row
 
 TINY = 1e-37  # below, the rounding of float32 is not relative any more
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
@@ -16,36 +16,34 @@ LIKELY = 0.3  # good items have about this share of what their distance from the
 
 # O(cells * d), vectorised over the cells. Invariant: caps and slips are safe against rounding, and so are the radii.
 @kernel
-def measure_cells(segment, prepared, products, caps, slips):
-    """Measure the prepared query against all cells; return its length.
+def measure_cells(segment, call, i):
+    """Measure the prepared query at place i of the tile against all cells; return its length.
 
     Filled are, float32 (cells,): products, with the centres; caps, what the weights allow; slips, how far sketches are
     off.
     """
-    n_cells, vector = segment.n_cells, prepared.vector
-    centres = view_array(segment.centres, vector.size * n_cells, np.float32)
-    peaks = view_array(segment.peaks, segment.n_components * n_cells, np.float32)
-    products[:] = 0
-    caps[:] = 0
-    slips[:] = segment.n_components + 1
+    n_cells, d = segment.n_cells, segment.n_components * call.n_bits
+    products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
+    slips = view_row(call.slips, i, n_cells, np.float32)
+    for c in range(n_cells):
+        products[c], caps[c], slips[c] = 0, 0, segment.n_components + 1
     square = 0.0
-    for j in range(vector.size):
-        value = vector[j]
+    for j in range(d):
+        value = read(call.vector, j, np.float32)
         square += np.float64(value) * value
         if value != 0:
-            row = centres[j * n_cells : (j + 1) * n_cells]
+            row = view_row(segment.centres, j, n_cells, np.float32)
             for c in range(n_cells):
                 products[c] += value * row[c]
     for k in range(segment.n_components):
-        most = prepared.reach[k] * np.float32(1 + 1e-4)
-        error = prepared.sketch_error[k] * (1.001 / TERM_DIVISOR / segment.step)  # in float64: a step may be tiny
-        certain = (prepared.sketch_reach[k] + prepared.sketch_error[k]) * np.float32(
-            1.001 * segment.slip / TERM_DIVISOR
-        )
-        row = peaks[k * n_cells : (k + 1) * n_cells]
+        most = read(call.reach, k, np.float32) * np.float32(1 + 1e-4)
+        error, certain = read(call.sketch_error, k, np.float32), read(call.sketch_reach, k, np.float32)
+        certain = (certain + error) * np.float32(1.001 * segment.slip / TERM_DIVISOR)
+        scaled = error * (1.001 / TERM_DIVISOR / segment.step)  # in float64: a step may be tiny
+        row = view_row(segment.peaks, k, n_cells, np.float32)
         for c in range(n_cells):
             caps[c] += most * row[c]
-            slips[c] += np.float32(error * row[c]) + certain
+            slips[c] += np.float32(scaled * row[c]) + certain
     return np.sqrt(square)
 
 

@@ -4,7 +4,12 @@ With the other side fixed, the value of a row x, the expanded vector of its code
 row's `products` (G, d) are `gram` times the signs of each component; they are kept up to date.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from cccf_index.kernels.decorators import training_entry, training_kernel
 from cccf_index.kernels.linear_algebra import (
@@ -13,6 +18,7 @@ from cccf_index.kernels.linear_algebra import (
     add_row,
     add_scaled,
     cholesky_solve,
+    copy_row,
     flush_panel,
     scale_row,
 )
@@ -80,7 +86,7 @@ def solve_weights(linear, products, active, signs, weights, system, vectors):
     right = vectors[0]
     largest = fill_system(linear, products, active, signs, system, right)
     noise = products.shape[1] * np.finfo(products.dtype).eps * largest
-    vectors[1] = right
+    copy_row(vectors[1], right)
     if not solve_system(system, right, active, 1e-6 * largest + 1e-30, noise):
         fill_system(linear, products, active, signs, system, right)
         if not solve_system(system, right, active, noise + 1e-30, 0.0):
@@ -182,9 +188,34 @@ def map_rows(x, matrix, out, start, stop):
             add_scaled(target, matrix[q], x[row, q])
 
 
+class Scratch(NamedTuple):
+    """Room for one row at a time."""
+
+    rows: NDArray[np.float32]  # (d + G + PANEL + 2, d): see `code_rows`
+    system: NDArray[np.float64]  # (padded G + 2, padded G): a least-squares system and two vectors
+    active: NDArray[np.bool_]  # (G,)
+    signs: NDArray[np.int8]  # (d,): as they were
+    weights: NDArray[np.float32]  # (G,): as they were
+
+
+def make_scratch(d: int, n_components: int) -> Scratch:
+    """Return the room that `code_rows` needs; kernels do not allocate."""
+    padded = -(-n_components // PANEL) * PANEL
+    return Scratch(
+        np.empty((d + n_components + PANEL + 2, d), np.float32),
+        np.empty((padded + 2, padded)),
+        np.empty(n_components, np.bool_),
+        np.empty(d, np.int8),
+        np.empty(n_components, np.float32),
+    )
+
+
 # d^2 + rounds * (d * flips + G^2 * r) products for a row, and d^2 / 2 for each pair of its own; no value rises.
 @training_entry
-def code_rows(indptr, indices, targets, sizes, other, linear, gram, max_active, rounds, signs, weights, start, stop):
+def code_rows(
+    indptr, indices, targets, sizes, other, linear, gram, max_active, rounds, signs, weights,
+    room, systems, active, old_signs, old_weights, start, stop,
+):  # fmt: skip
     """Improve the bits and weights of the rows `start` to `stop`, each with at most `max_active` weights above zero.
 
     The value of a row is ``x^T gram x - 2 * <linear, x> + size * sum (target - <other row, x>)^2``, the sum taken over
@@ -192,25 +223,27 @@ def code_rows(indptr, indices, targets, sizes, other, linear, gram, max_active, 
 
     indptr: int64 (n + 1,), indices: int32 and targets: float32 (pairs,), the extra pairs by row; sizes: float32 (n,);
     other: float32 (m, d); linear: float32 (n, d); gram: float32 (d, d); rounds: of bits and weights. Changed in place
-    are signs: int8 (n, d), and weights: float32 (n, G).
+    are signs: int8 (n, d), and weights: float32 (n, G). Then follows a `Scratch`.
     """
     n_components, d = weights.shape[1], gram.shape[0]
-    own, term, gradient = np.empty_like(gram), np.empty_like(gram[0]), np.empty_like(gram[0])
-    panel, products = np.empty((PANEL, d), dtype=gram.dtype), np.empty((n_components, d), dtype=gram.dtype)
-    padded = -(-n_components // PANEL) * PANEL
-    system, vectors = np.empty((padded, padded)), np.empty((2, padded))
-    active = np.empty(n_components, dtype=np.bool_)
+    own, products, panel = room[:d], room[d : d + n_components], room[d + n_components : d + n_components + PANEL]
+    term, gradient = room[d + n_components + PANEL], room[d + n_components + PANEL + 1]
+    padded = systems.shape[1]
+    system, vectors = systems[:padded], systems[padded:]
     for row in range(start, stop):
         b, w = signs[row], weights[row]
         first, last = indptr[row], indptr[row + 1]
         matrix = gram
-        term[:] = linear[row]
+        copy_row(term, linear[row])
         if last > first:
-            own[:] = gram
+            for q in range(d):
+                copy_row(own[q], gram[q])
             add_pairs(indices[first:last], targets[first:last], sizes[row], other, panel, term, own)
             matrix = own
         multiply_signs(matrix, b, products)
-        old_signs, old_weights, old = b.copy(), w.copy(), evaluate_row(term, products, b, w)
+        old = evaluate_row(term, products, b, w)
+        copy_row(old_signs, b)
+        copy_row(old_weights, w)
         active[:] = True
         value, left = old, n_components
         for turn in range(rounds):
@@ -225,5 +258,5 @@ def code_rows(indptr, indices, targets, sizes, other, linear, gram, max_active, 
             flip_bits(term, matrix, products, active, b, w, gradient, rounds)
             value = solve_weights(term, products, active, b, w, system, vectors)
         if not value <= old:
-            b[:] = old_signs
-            w[:] = old_weights
+            copy_row(b, old_signs)
+            copy_row(w, old_weights)

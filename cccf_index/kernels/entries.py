@@ -1,8 +1,8 @@
 """What Python calls to search a segment: one function for each kind of queries.
 
-Entry points take flat arguments: unpacking a tuple costs more than a query. Those of a batch come in the order of
-`CodedBatch` or `RealBatch`, those of filters in the order of `Filters`; the first argument is the address of the
-segment's record.
+Entry points take flat arguments: unpacking a tuple costs more than a query. Those of queries come in the order of
+`CodedBatch` or `RealBatch`, those of filters in the order of `Filters`; before them come the address of the segment's
+record and the room that `make_room` made.
 """
 
 from __future__ import annotations
@@ -11,104 +11,132 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cccf_index.kernels.batches import CodedBatch, RealBatch, bias_scale, empty_scores
-from cccf_index.kernels.decorators import allocating_entry, allocating_kernel
-from cccf_index.kernels.filters import Filters
+from cccf_index.kernels.calls import CALL_RECORD, TILE, place_tables, round_up
+from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
 from cccf_index.kernels.heaps import EMPTY_ID
-from cccf_index.kernels.memory import read, view_array, view_segment
-from cccf_index.kernels.scoring import add_item_scores, start_scores
-from cccf_index.kernels.search import TILE, make_workspace, offer, score_all, search, search_brute_force
+from cccf_index.kernels.limits import PLANES
+from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment
+from cccf_index.kernels.scoring import score_rows
+from cccf_index.kernels.search import offer, score_all, search, search_brute_force
 from cccf_index.kernels.sketches import prepare_query
 
-
-@allocating_kernel
-def _search(address, filters, batch, budget, complete, scores, ids):
-    segment = view_segment(address)
-    workspace = make_workspace(segment, batch, min(scores.shape[0], TILE))
-    search(segment, filters, batch, budget, complete, workspace, scores, ids)
+RECORD_SIZE = CALL_RECORD.itemsize
 
 
-@allocating_kernel
-def _search_brute_force(address, filters, batch, scores, ids):
-    segment = view_segment(address)
-    every = empty_scores(batch, read(segment.starts, segment.n_groups, np.int64))
-    search_brute_force(segment, filters, batch, every, make_workspace(segment, batch, 1), scores, ids)
+@kernel
+def start_call(address, room, words, n_bits, n_planes, slack, n):
+    """Write the record of a call with n queries into its room, and place its tables; return the record's address."""
+    place, segment = round_up(address_of(room)), view_segment(address)
+    call = view_call(place)
+    call.words, call.weights, call.bias_scales, call.vectors = address_of(words), 0, 0, 0
+    call.n_words, call.word_size, call.n_bits = words.shape[2], words.itemsize, n_bits
+    call.n_planes, call.slack, call.n_queries, call.tile = n_planes, slack, n, n if n < TILE else TILE
+    place_tables(call, round_up(place + RECORD_SIZE), segment.n_components, segment.n_cells)
+    return place
 
 
-@allocating_kernel
-def _score(address, batch, q, scores):
-    segment = view_segment(address)
-    score_all(segment, batch, q, make_workspace(segment, batch, 1), scores)
+@kernel
+def start_coded(address, room, words, weights, bias_scales, n_bits, slack, n):
+    """Start a call with n codes."""
+    place = start_call(address, room, words, n_bits, ONE, slack, n)
+    call = view_call(place)
+    call.weights, call.bias_scales = address_of(weights), address_of(bias_scales)
+    return place
 
 
-@allocating_entry
+@kernel
+def start_real(address, room, words, vectors, n_bits, slack, n):
+    """Start a call with n vectors."""
+    place = start_call(address, room, words, n_bits, np.int64(PLANES), slack, n)
+    view_call(place).vectors = address_of(vectors)
+    return place
+
+
+@kernel
+def describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids):
+    """Add filters and heaps to the record of a call."""
+    call = view_call(place)
+    call.deleted = address_of(deleted)
+    call.exclude_starts, call.exclude_ids = address_of(exclude_starts), address_of(exclude_ids)
+    call.scores, call.ids, call.k = address_of(scores), address_of(ids), scores.shape[1]
+
+
+@entry
 def search_coded(
-    address, deleted, exclude_starts, exclude_ids, words, weights, bias_scales, item_weights, n_bits, n_planes, slack,
-    budget, complete, scores, ids,
-):  # fmt: skip
-    """Search a segment with codes; see `search.search`."""
-    batch = CodedBatch(words, weights, bias_scales, item_weights, n_bits, n_planes, slack)
-    _search(address, Filters(deleted, exclude_starts, exclude_ids), batch, budget, complete, scores, ids)
-
-
-@allocating_entry
-def search_real(
-    address, deleted, exclude_starts, exclude_ids, words, vectors, item_weights, n_bits, n_planes, slack, budget,
-    complete, scores, ids,
-):  # fmt: skip
-    """Search a segment with vectors; see `search.search`."""
-    batch = RealBatch(words, vectors, item_weights, n_bits, n_planes, slack)
-    _search(address, Filters(deleted, exclude_starts, exclude_ids), batch, budget, complete, scores, ids)
-
-
-@allocating_entry
-def brute_force_coded(
-    address, deleted, exclude_starts, exclude_ids, words, weights, bias_scales, item_weights, n_bits, n_planes, slack,
+    address, room, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, budget, complete,
     scores, ids,
 ):  # fmt: skip
-    """Score every item of a segment with codes; see `search.search_brute_force`."""
-    batch = CodedBatch(words, weights, bias_scales, item_weights, n_bits, n_planes, slack)
-    _search_brute_force(address, Filters(deleted, exclude_starts, exclude_ids), batch, scores, ids)
+    """Search a segment with codes; scores, ids: heaps (nq, k). See `search.search`."""
+    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, scores.shape[0])
+    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    search(view_segment(address), view_call(place), budget, complete, words.dtype.type, scores.dtype.type, None)
 
 
-@allocating_entry
-def brute_force_real(
-    address, deleted, exclude_starts, exclude_ids, words, vectors, item_weights, n_bits, n_planes, slack, scores, ids
+@entry
+def search_real(
+    address, room, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, budget, complete, scores, ids
 ):
-    """Score every item of a segment with vectors; see `search.search_brute_force`."""
-    batch = RealBatch(words, vectors, item_weights, n_bits, n_planes, slack)
-    _search_brute_force(address, Filters(deleted, exclude_starts, exclude_ids), batch, scores, ids)
+    """Search a segment with vectors; scores, ids: heaps (nq, k). See `search.search`."""
+    place = start_real(address, room, words, vectors, n_bits, slack, scores.shape[0])
+    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    search(view_segment(address), view_call(place), budget, complete, words.dtype.type, np.float32, np.float32)
 
 
-@allocating_entry
-def score_coded(address, words, weights, bias_scales, item_weights, n_bits, n_planes, slack, q, scores):
-    """Fill `scores` (n,) with the exact score of every row of a segment for the code q of a batch."""
-    _score(address, CodedBatch(words, weights, bias_scales, item_weights, n_bits, n_planes, slack), q, scores)
+@entry
+def brute_force_coded(
+    address, room, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, every, scores, ids
+):
+    """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
+    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, scores.shape[0])
+    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    search_brute_force(view_segment(address), view_call(place), words.dtype.type, None, every)
 
 
-@allocating_entry
-def score_real(address, words, vectors, item_weights, n_bits, n_planes, slack, q, scores):
-    """Fill `scores` (n,) with the exact score of every row of a segment for the vector q of a batch."""
-    _score(address, RealBatch(words, vectors, item_weights, n_bits, n_planes, slack), q, scores)
+@entry
+def brute_force_real(
+    address, room, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, every, scores, ids
+):
+    """Score every item of a segment with vectors; every: room for the scores. See `search.search_brute_force`."""
+    place = start_real(address, room, words, vectors, n_bits, slack, scores.shape[0])
+    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    search_brute_force(view_segment(address), view_call(place), words.dtype.type, np.float32, every)
+
+
+@entry
+def score_coded(address, room, words, weights, bias_scales, n_bits, slack, scores):
+    """Fill `scores` (n,) with the exact score of every row of a segment for one code."""
+    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, ONE)
+    score_all(view_segment(address), view_call(place), ZERO, words.dtype.type, None, scores)
+
+
+@entry
+def score_real(address, room, words, vectors, n_bits, slack, scores):
+    """Fill `scores` (n,) with the exact score of every row of a segment for one vector."""
+    place = start_real(address, room, words, vectors, n_bits, slack, ONE)
+    score_all(view_segment(address), view_call(place), ZERO, words.dtype.type, np.float32, scores)
 
 
 # O(G * r + log groups) for each row.
-@allocating_entry
-def rank_rows(address, words, vectors, item_weights, n_bits, n_planes, slack, rows, scores, ids):
-    """Offer to the heaps of real-valued queries the given rows, int64 (nq, any), as far as they are not empty."""
-    segment = view_segment(address)
-    batch = RealBatch(words, vectors, item_weights, n_bits, n_planes, slack)
-    workspace = make_workspace(segment, batch, 1)
-    starts = view_array(segment.starts, segment.n_groups + 1, np.int64)
-    nothing = Filters(np.empty(0, np.uint8), np.zeros(rows.shape[0] + 1, np.int64), np.empty(0, np.int64))
+@entry
+def rank_rows(address, room, words, vectors, n_bits, slack, rows, no_ids, scores, ids):
+    """Offer to the heaps of real-valued queries the given rows, int64 (nq, any), as far as they are not empty.
+
+    no_ids: zeros, int64 (nq + 1,), as nothing is excluded.
+    """
+    word, real = words.dtype.type, np.float32
+    place = start_real(address, room, words, vectors, n_bits, slack, scores.shape[0])
+    describe_results(place, room[:0], no_ids, no_ids[:0], scores, ids)
+    segment, call = view_segment(address), view_call(place)
+    starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
+    score = view_row(call.room, 0, 1, np.float32)
     for q in range(rows.shape[0]):
-        prepare_query(batch, q, segment, workspace, 0)
-        for row in rows[q]:
+        prepare_query(segment, call, q, ZERO, word, np.float32, real)
+        for j in range(rows.shape[1]):
+            row = rows[q, j]
             if row != EMPTY_ID:
                 group = np.searchsorted(starts, row, side="right") - 1
-                start_scores(workspace.scores, 1, row, segment, bias_scale(batch, q))
-                add_item_scores(workspace.scores, 1, row, group, segment, batch, q, workspace.sums[0])
-                offer(workspace.scores[0], row, segment, nothing, q, scores[q], ids[q])
+                score_rows(score, ONE, row, group, segment, call, q, ZERO, word, real)
+                offer(score[0], row, segment, call, q, scores[q], ids[q])
 
 
 class Entries(NamedTuple):

@@ -1,32 +1,20 @@
 """What must not be returned: deleted items, items that a selector leaves out, and items excluded for one query."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cccf_index.kernels.decorators import kernel
-from cccf_index.kernels.lookup import find_sorted, get_element
-
-
-class Filters(NamedTuple):
-    """For one segment and a batch of queries."""
-
-    deleted: NDArray[np.uint8]  # bit i for row i, which is deleted or not selected; empty where no row is
-    exclude_starts: NDArray[np.int64]  # (nq + 1,)
-    exclude_ids: NDArray[np.int64]  # ascending for each query
+from cccf_index.kernels.lookup import find_sorted, get_stored
+from cccf_index.kernels.memory import read
 
 
 @kernel
-def is_deleted(filters, row):
+def is_deleted(call, row):
     """Whether a row is deleted, or not selected."""
-    return filters.deleted.size > 0 and ((filters.deleted[row >> 3] >> (row & 7)) & 1) != 0
+    return call.deleted != 0 and ((read(call.deleted, row >> 3, np.uint8) >> (row & 7)) & 1) != 0
 
 
 @kernel
-def is_excluded(filters, q, identity):
+def is_excluded(call, q, identity):
     """Whether an id is excluded for query q."""
-    start, stop = filters.exclude_starts[q], filters.exclude_starts[q + 1]
-    return start < stop and find_sorted(get_element, filters.exclude_ids, start, stop, identity) >= 0
+    start, stop = read(call.exclude_starts, q, np.int64), read(call.exclude_starts, q + 1, np.int64)
+    return start < stop and find_sorted(get_stored, call.exclude_ids, start, stop, identity) >= 0

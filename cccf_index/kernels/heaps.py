@@ -38,9 +38,8 @@ def sift_down(heap, keys, place):
 
 # O(log k). Invariant: entry 0 is the worst of the heap.
 @kernel
-def replace_worst(scores, ids, score, identity):
-    """Put an item in the place of the heap's worst entry."""
-    k = scores.size
+def replace_worst(scores, ids, k, score, identity):
+    """Put an item in the place of the worst entry of a heap, the first k of `scores` and `ids`."""
     place = 0
     while True:
         child = 2 * place + 1
@@ -60,20 +59,14 @@ def replace_worst(scores, ids, score, identity):
 def push(scores, ids, score, identity):
     """Put an item into the heap if it is better than the worst entry."""
     if is_worse(scores[0], ids[0], score, identity):
-        replace_worst(scores, ids, score, identity)
-
-
-@entry
-def clear(scores, ids, lowest):
-    """Empty the heaps (nq, k); `lowest` is below any score."""
-    scores[:] = lowest
-    ids[:] = EMPTY_ID
+        replace_worst(scores, ids, scores.size, score, identity)
 
 
 def make_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
     """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and int64 ids."""
-    scores, ids = np.empty((nq, k), dtype=lowest.dtype), np.empty((nq, k), dtype=np.int64)
-    clear(scores, ids, lowest)
+    scores, ids = np.empty((nq, k), lowest.dtype), np.empty((nq, k), np.int64)
+    scores.fill(lowest)
+    ids.fill(EMPTY_ID)
     return scores, ids
 
 
@@ -84,12 +77,14 @@ def write_results(scores, ids, divisors, D, I):
 
     scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user.
     """
+    k = scores.shape[1]
     for q in range(scores.shape[0]):
-        for last in range(scores.shape[1] - 1, 0, -1):
-            score, identity = scores[q, 0], ids[q, 0]
-            replace_worst(scores[q, :last], ids[q, :last], scores[q, last], ids[q, last])
-            scores[q, last], ids[q, last] = score, identity
+        row_scores, row_ids = scores[q], ids[q]
+        for last in range(k - 1, 0, -1):
+            score, identity = row_scores[0], row_ids[0]
+            replace_worst(row_scores, row_ids, last, row_scores[last], row_ids[last])
+            row_scores[last], row_ids[last] = score, identity
         for j in range(D.shape[1]):
             D[q, j], I[q, j] = LOWEST, -1
-            if j < scores.shape[1] and ids[q, j] != EMPTY_ID:
-                D[q, j], I[q, j] = np.float32(scores[q, j] / divisors[q]), ids[q, j]
+            if j < k and row_ids[j] != EMPTY_ID:
+                D[q, j], I[q, j] = np.float32(row_scores[j] / divisors[q]), row_ids[j]

@@ -56,7 +56,7 @@ INTEGER_TYPES = {
 FLOAT_TYPES = {**INTEGER_TYPES, "weights": ("f4",), "bias": ("f4",)}
 
 _FLOATS = {"step", "slip"}
-_COUNTS = ("n_groups", "n_components", "n_cells", "float_bias", "id_size", "by_row")
+_COUNTS = ("n_groups", "n_components", "n_cells", "weight_size", "float_weights", "id_size", "by_row")
 SEGMENT_RECORD = np.dtype([(name, "f8" if name in _FLOATS else "i8") for name in (*SegmentTables._fields, *_COUNTS)])
 
 
@@ -71,7 +71,8 @@ def make_record(tables: SegmentTables, by_row: bool = False) -> NDArray[Any]:
         record[name] = (value.ctypes.data if value.size else 0) if is_array else value
     record["n_groups"], record["n_components"] = tables.slots.shape
     record["n_cells"] = len(tables.cell_groups)
-    record["float_bias"] = tables.bias.dtype.kind == "f"
+    record["weight_size"] = tables.weights.itemsize
+    record["float_weights"] = tables.weights.dtype.kind == "f"  # and biases
     record["by_row"] = by_row
     record["id_size"] = tables.id_offsets.itemsize
     return record

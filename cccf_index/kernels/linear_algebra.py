@@ -47,6 +47,14 @@ def cholesky_solve(gram, right):
     return True
 
 
+# Not a slice assignment: numba would compile what words its error about shapes, for seconds.
+@training_kernel
+def copy_row(x, y):
+    """Set the first elements of `x` to those of `y`."""
+    for b in range(y.size):
+        x[b] = y[b]
+
+
 @training_kernel
 def scale_row(x, size):
     """Multiply `x` by a number of its own type."""

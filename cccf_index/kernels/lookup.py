@@ -37,6 +37,12 @@ def get_element(array, place):
 
 
 @kernel
+def get_stored(address, place):
+    """Return one int64 of those at an address, for `find_sorted`."""
+    return read(address, place, np.int64)
+
+
+@kernel
 def get_ordered_id(source, place):
     """Return the id at a place of the ascending order of a segment's ids, for `find_sorted`."""
     segment, order = source

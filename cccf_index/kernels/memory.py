@@ -6,6 +6,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
+from cccf_index.kernels.calls import CALL_RECORD
 from cccf_index.kernels.layout import SEGMENT_RECORD
 
 
@@ -39,15 +40,35 @@ def half_to_float(context, bits):
     return types.float32(bits), generate
 
 
+def _make_viewer(dtype, doc):
+    """Return an intrinsic that views the record at an address."""
+    record = from_dtype(dtype)
+
+    def view(context, address):
+        def generate(context, builder, signature, arguments):
+            return builder.inttoptr(arguments[0], context.get_value_type(record))
+
+        return record(types.int64), generate
+
+    view.__doc__ = doc
+    return intrinsic(view)
+
+
+view_segment = _make_viewer(SEGMENT_RECORD, "Return the record of a segment at an address; see `layout.make_record`.")
+view_call = _make_viewer(CALL_RECORD, "Return the record of a call at an address; see `calls`.")
+
+
 @intrinsic
-def view_segment(context, address):
-    """Return the record of a segment at an address; see `layout.make_record`."""
-    record = from_dtype(SEGMENT_RECORD)
+def address_of(context, array):
+    """Return the address of an array's values; 0 if it is empty."""
 
     def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(record))
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.ptrtoint(view.data, ir.IntType(64))
+        is_empty = builder.icmp_signed("==", view.nitems, ir.Constant(ir.IntType(64), 0))
+        return builder.select(is_empty, ir.Constant(ir.IntType(64), 0), address)
 
-    return record(types.int64), generate
+    return types.int64(array), generate
 
 
 @intrinsic
@@ -63,16 +84,29 @@ def read(context, address, place, kind):
 
 
 @intrinsic
-def view_array(context, address, n, kind):
-    """Return the n values at an address as an array; `kind` is a type, such as `np.float32`, or an array of it."""
+def write(context, address, place, value):
+    """Store a value at a place of the array of its type at an address."""
+
+    def generate(context, builder, signature, arguments):
+        data = builder.inttoptr(arguments[0], context.get_data_type(signature.args[2]).as_pointer())
+        builder.store(arguments[2], builder.gep(data, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, value), generate
+
+
+@intrinsic
+def view_row(context, address, i, n, kind):
+    """Return row i of the array (any, n) of a kind, such as `np.float32`, at an address."""
     result = types.Array(kind.dtype, 1, "C")
 
     def generate(context, builder, signature, arguments):
+        address, i, n, _ = arguments
         array = context.make_array(result)(context, builder)
         value = context.get_data_type(result.dtype)
         size = context.get_constant(types.intp, context.get_abi_sizeof(value))
-        data = builder.inttoptr(arguments[0], value.as_pointer())
-        populate_array(array, data=data, shape=[arguments[1]], strides=[size], itemsize=size, meminfo=None)
+        data = builder.gep(builder.inttoptr(address, value.as_pointer()), [builder.mul(i, n)])
+        populate_array(array, data=data, shape=[n], strides=[size], itemsize=size, meminfo=None)
         return array._getvalue()
 
-    return result(types.int64, types.int64, kind), generate
+    return result(types.int64, types.int64, types.int64, kind), generate

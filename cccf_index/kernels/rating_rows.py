@@ -9,7 +9,10 @@ Shapes: indptr int64 (n + 1,); indices int32 and targets (ratings,); other (m, r
 pull (n, r), diagonal (r,), ridge (n,), out and signs (n, r). Rows `start` to `stop` are updated.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from cccf_index.kernels.decorators import training_entry, training_kernel
 from cccf_index.kernels.linear_algebra import (
@@ -20,6 +23,7 @@ from cccf_index.kernels.linear_algebra import (
     add_row,
     add_scaled,
     cholesky_solve,
+    copy_row,
     flush_panel,
 )
 
@@ -34,7 +38,7 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, diagona
     panel = scratch[p * p : p * (p + PANEL)].reshape(PANEL, p)
     right = scratch[p * (p + PANEL) : p * (p + PANEL + 1)]
     scratch[: p * (p + PANEL + 1)] = 0
-    right[:r] = pull
+    copy_row(right, pull)
     for q in range(diagonal.size):
         gram[q, q] = diagonal[q]
     for t in range(indices.size):
@@ -44,7 +48,7 @@ def solve_long_row(indices, targets, other, weight, other_weights, pull, diagona
     add_ridge(gram, ridge, r)
     if not cholesky_solve(gram, right):
         return False
-    out[:] = right[:r]
+    copy_row(out, right[:r])
     return True
 
 
@@ -62,7 +66,9 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, diagon
     scratch[: width * (width + height + 1)] = 0
     scales[:] = 1
     if diagonal.size:
-        least = ridge + diagonal.min()
+        least = ridge + diagonal[0]
+        for q in range(1, r):
+            least = min(least, ridge + diagonal[q])
         for q in range(r):
             scales[q] = np.sqrt(least / (ridge + diagonal[q]))
         ridge = least
@@ -74,7 +80,7 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, diagon
     for q in range(0, height, PANEL):
         add_outer(gram, columns[q : q + PANEL], 0, 1)
     ridge = add_ridge(gram, ridge, n)
-    right[:n] = targets
+    copy_row(right, targets)
     for q in range(r):
         out[q] = scales[q] * pull[q] / ridge
         add_scaled(right, columns[q], -out[q])
@@ -88,16 +94,22 @@ def solve_short_row(indices, targets, other, weight, other_weights, pull, diagon
     return True
 
 
+def make_scratch(r: int, dtype: Any) -> NDArray[Any]:
+    """Return the room that `solve_rows` needs for systems of r columns; kernels do not allocate."""
+    p = -(-r // WIDTH) * WIDTH
+    return np.empty(p * (2 * p + PANEL + 2), dtype=dtype)
+
+
 # ratings * p * min(n, p) / 2 + rows * min(n, p)^3 / 6 products, with n ratings in a row
 @training_entry
-def solve_rows(indptr, indices, targets, other, weights, other_weights, pull, diagonal, ridge, out, start, stop):
+def solve_rows(
+    indptr, indices, targets, other, weights, other_weights, pull, diagonal, ridge, out, scratch, start, stop
+):
     """Set each row x to the minimum of ``sum (target - score)^2 + x^T (diagonal + ridge) x - 2 * <pull, x>``.
 
     An empty `diagonal` is none. Returns the first row whose system is not positive definite (an overflow), or -1.
     """
     r = other.shape[1]
-    p = -(-r // WIDTH) * WIDTH
-    scratch = np.empty(p * (2 * p + PANEL + 2), dtype=out.dtype)
     for row in range(start, stop):
         first, last = indptr[row], indptr[row + 1]
         j, values = indices[first:last], targets[first:last]
@@ -113,19 +125,18 @@ def solve_rows(indptr, indices, targets, other, weights, other_weights, pull, di
 
 # ratings * r * (sweeps + 1) products; a row ends at a code that no single flip improves, or after `max_sweeps`.
 @training_entry
-def flip_rows(indptr, indices, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop):
+def flip_rows(
+    indptr, indices, targets, other, weights, other_weights, pull, max_sweeps, signs, columns, lines, start, stop
+):
     """Improve each code b by flips of single bits of ``sum (target - score)^2 - 2 * <pull, b>`` (paper, section 3.4).
 
     ``signs`` and ``other`` are int8 of -1 and +1. Bit q wants the sign of ``sum_j w_j * e_j * d_jq + sum_j w_j^2 * b_q
     + pull_q``, where e is the residual with all bits as they are: the other bits' scores never have to be subtracted.
+
+    Room for the longest row: columns: int8 (r, longest); lines: (2, longest), of the targets' type.
     """
     r = other.shape[1]
-    longest = 0
-    for row in range(start, stop):
-        longest = max(longest, indptr[row + 1] - indptr[row])
-    columns = np.empty((r, longest), dtype=np.int8)
-    residual = np.empty(longest, dtype=targets.dtype)  # times the pair's weight
-    square = np.empty(longest, dtype=targets.dtype)  # of the pair's weight
+    residual, square = lines[0], lines[1]  # the residual times the pair's weight, and the square of that weight
     for row in range(start, stop):
         n = indptr[row + 1] - indptr[row]
         total = square.dtype.type(0)

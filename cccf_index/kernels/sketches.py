@@ -4,78 +4,83 @@ What one unit of ``factor * agreement`` is worth is chosen so that no lane overf
 the proof.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numba import types
 from numba.extending import overload
-from numpy.typing import NDArray
 
-from cccf_index.kernels.batches import is_real
-from cccf_index.kernels.decorators import OPTIONS, kernel
+from cccf_index.kernels.decorators import INNER, kernel
 from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, LANE_MAX, REAL_SUM, SUM_MAX, TERM_DIVISOR, TOP
-from cccf_index.kernels.memory import read
-
-
-class PreparedQuery(NamedTuple):
-    """What the bounds need of one query."""
-
-    vector: NDArray[np.float32]  # (G * r,): its expanded vector, or itself
-    reach: NDArray[np.float32]  # (G,): the most that an item of weight 1 in component k can score with it
-    sketch_reach: NDArray[np.float32]  # (G,): the largest |factor * agreement| of its sketches
-    sketch_error: NDArray[np.float32]  # (G,): the largest error of that, from rounding the query
+from cccf_index.kernels.memory import read, view_row, write
 
 
 @kernel
-def sketch_code(words, weights, n_bits, segment, prepared, planes, factors):
-    """Prepare the sketches of a coded query; return what one unit of ``factor * agreement`` is worth.
+def sketch_code(segment, call, q, i, word, number):
+    """Prepare the sketches of coded query q at place i of the tile; return what 1 of ``factor * agreement`` is worth.
 
-    words: (G, W); weights: (G,). Filled are planes: words (G * W,); factors: int16 (G,); and `prepared`.
+    Filled are its planes and factors, and the tables of one query; word, number: the types of words and weights.
     """
+    n_components, n_bits, n_words = segment.n_components, call.n_bits, call.n_words
+    words = view_row(call.words, q, n_components * n_words, word)
+    planes = view_row(call.planes, i, n_components * n_words, word)
+    weights = view_row(call.weights, q, n_components, number)
+    vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
     largest, total = 0.0, 0.0
-    for k in range(weights.size):
+    for k in range(n_components):
         size = np.float64(weights[k]) * n_bits
-        largest = max(largest, size)
+        largest = size if size > largest else largest
         total += size * read(segment.ceilings, k, np.float64)
-    unit = max(largest / CODED_PEAK, total / (TERM_DIVISOR * CODED_SUM))
+    unit = largest / CODED_PEAK
+    unit = unit if unit > total / (TERM_DIVISOR * CODED_SUM) else total / (TERM_DIVISOR * CODED_SUM)
     unit = unit if unit > 0 else 1.0
-    n_words, word_bits = words.shape[1], 8 * words.itemsize
-    for k in range(weights.size):
+    for k in range(n_components):
         weight = np.float64(weights[k])
         factor = np.rint(weight / unit)
-        factors[k] = np.int16(factor)
-        prepared.reach[k], prepared.sketch_reach[k] = weight * n_bits, factor * n_bits
-        prepared.sketch_error[k] = abs(weight / unit - factor) * n_bits
+        write(call.factors, i * n_components + k, np.int16(factor))
+        write(call.reach, k, np.float32(weight * n_bits))
+        write(call.sketch_reach, k, np.float32(factor * n_bits))
+        write(call.sketch_error, k, np.float32(abs(weight / unit - factor) * n_bits))
         for w in range(n_words):
-            word = np.uint64(words[k, w])
-            planes[k * n_words + w] = words[k, w]
-            for j in range(k * n_bits + w * word_bits, k * n_bits + min(n_bits, (w + 1) * word_bits)):
-                prepared.vector[j] = weight if word & np.uint64(1) else -weight
-                word >>= np.uint64(1)
+            code = words[k * n_words + w]
+            planes[k * n_words + w] = code
+            bits, first = np.uint64(code), w * 8 * call.word_size
+            for j in range(k * n_bits + first, k * n_bits + min(n_bits, first + 8 * call.word_size)):
+                vector[j] = weight if bits & np.uint64(1) else -weight
+                bits >>= np.uint64(1)
     return unit
 
 
 @kernel
-def sketch_vector(query, n_bits, n_words, n_planes, segment, prepared, planes, factors):
-    """Prepare the sketches of a real-valued query; return what one unit of ``factor * agreement`` is worth.
+def sketch_vector(segment, call, q, i, word):
+    """Prepare the sketches of real-valued query q at place i; return what 1 of ``factor * agreement`` is worth.
 
-    query: float32 (G * r,), whose values become odd integers from -TOP to TOP. Filled are planes: words
-    (G * W * planes,), and the same as by `sketch_code`.
+    Its values become odd integers from -TOP to TOP, given by bit planes. Filled is the same as by `sketch_code`.
     """
-    word_bits = 8 * planes.itemsize
+    n_components, n_bits, n_words, n_planes = segment.n_components, call.n_bits, call.n_words, call.n_planes
+    word_bits = 8 * call.word_size
+    query = view_row(call.vectors, q, n_components * n_bits, np.float32)
+    planes = view_row(call.planes, i, n_components * n_words * n_planes, word)
+    vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
+    sketch_reach = view_row(call.sketch_reach, 0, n_components, np.float32)
+    sketch_error = view_row(call.sketch_error, 0, n_components, np.float32)
     largest, total = 0.0, 0.0
-    for k in range(factors.size):
+    for k in range(n_components):
         size = 0.0
         for j in range(k * n_bits, (k + 1) * n_bits):
-            prepared.vector[j] = query[j]
-            size += abs(query[j])
-            largest = max(largest, np.float64(abs(query[j])))
-        prepared.reach[k] = size
+            vector[j] = query[j]
+            value = np.float64(abs(query[j]))
+            size += value
+            largest = value if value > largest else largest
+        write(call.reach, k, np.float32(size))
         total += size * read(segment.ceilings, k, np.float64)
-    unit = max(largest / TOP, total / (TERM_DIVISOR * REAL_SUM))
+    unit = largest / TOP
+    unit = unit if unit > total / (TERM_DIVISOR * REAL_SUM) else total / (TERM_DIVISOR * REAL_SUM)
     unit = unit if unit > 0 else 1.0
-    planes[:] = 0
+    for place in range(planes.size):
+        planes[place] = 0
     largest, total = 0.0, 0.0
-    for k in range(factors.size):
+    for k in range(n_components):
         size, error = 0.0, 0.0
         for j in range(n_bits):
             value = query[k * n_bits + j] / unit
@@ -84,50 +89,50 @@ def sketch_vector(query, n_bits, n_words, n_planes, segment, prepared, planes, f
             error += abs(value - (2 * level - TOP))
             first = (k * n_words + j // word_bits) * n_planes
             for b in range(n_planes):
-                planes[first + b] |= planes.dtype.type(((level >> (n_planes - 1 - b)) & 1) << (j % word_bits))
-        prepared.sketch_reach[k], prepared.sketch_error[k] = size, error
-        largest = max(largest, size)
+                planes[first + b] |= word(((level >> (n_planes - 1 - b)) & 1) << (j % word_bits))
+        sketch_reach[k], sketch_error[k] = size, error
+        largest = size if size > largest else largest
         total += size * read(segment.ceilings, k, np.float64)
     factor = np.floor(min(LANE_MAX / largest, TERM_DIVISOR * SUM_MAX / max(total, 1.0)))
-    for k in range(factors.size):
-        factors[k] = np.int16(factor)
-        prepared.sketch_reach[k] *= factor
-        prepared.sketch_error[k] *= factor
+    for k in range(n_components):
+        write(call.factors, i * n_components + k, np.int16(factor))
+        sketch_reach[k] *= factor
+        sketch_error[k] *= factor
     return unit / factor
 
 
-# O(4 d): entry v of a nibble's table is the sum of its 4 values, each plus where v has a one and minus elsewhere.
+# O(4 d): entry v of half a byte is the sum of its 4 values, each plus where v has a one and minus elsewhere.
 @kernel
-def fill_sums(query, n_bits, n_components, sums):
-    """Fill `sums`, float32 (G * nibbles of a code * 16,), with the partial inner products of `query`, (G * r,)."""
+def fill_sums(segment, call, q, i):
+    """Fill the `sums` of place i with the partial inner products of query q, 16 for each half of a code's bytes."""
+    n_bits, n_bytes = call.n_bits, (call.n_bits + 7) // 8
+    query = view_row(call.vectors, q, segment.n_components * n_bits, np.float32)
+    sums = view_row(call.sums, i, segment.n_components * n_bytes * 32, np.float32)
     first = 0
-    for k in range(n_components):
-        for nibble in range(0, n_bits, 4):
+    for k in range(segment.n_components):
+        for half in range(0, 8 * n_bytes, 4):
             sums[first] = 0
             for j in range(4):
-                value = query[k * n_bits + nibble + j] if nibble + j < n_bits else np.float32(0)
+                value = query[k * n_bits + half + j] if half + j < n_bits else np.float32(0)
                 for v in range(first, first + (1 << j)):
                     sums[v + (1 << j)] = sums[v] + value
                     sums[v] -= value
             first += 16
 
 
-def prepare_query(batch: Any, q: int, segment: Any, workspace: Any, i: int) -> Any:
-    """Prepare query q at place i of the tile; return what one unit of ``factor * agreement`` is worth."""
+def prepare_query(segment: Any, call: Any, q: int, i: int, word: Any, number: Any, real: Any) -> Any:
+    """Prepare query q at place i of the tile; return what 1 of ``factor * agreement`` is worth."""
 
 
-@overload(prepare_query, jit_options=OPTIONS)
-def pick_prepare_query(batch, q, segment, workspace, i):
+@overload(prepare_query, jit_options=INNER)
+def pick_prepare_query(segment, call, q, i, word, number, real):
     """Pick the coded or the real-valued variant at compile time."""
 
-    def prepare_coded(batch, q, segment, workspace, i):
-        planes, factors = workspace.planes[i], workspace.factors[i]
-        return sketch_code(batch.words[q], batch.weights[q], batch.n_bits, segment, workspace.prepared, planes, factors)
+    def prepare_coded(segment, call, q, i, word, number, real):
+        return sketch_code(segment, call, q, i, word, number)
 
-    def prepare_real(batch, q, segment, workspace, i):
-        query, n_bits, n_words = batch.vectors[q], batch.n_bits, batch.words.shape[2]
-        planes, factors = workspace.planes[i], workspace.factors[i]
-        fill_sums(query, n_bits, segment.n_components, workspace.sums[i])
-        return sketch_vector(query, n_bits, n_words, batch.n_planes, segment, workspace.prepared, planes, factors)
+    def prepare_real(segment, call, q, i, word, number, real):
+        fill_sums(segment, call, q, i)
+        return sketch_vector(segment, call, q, i, word)
 
-    return prepare_real if is_real(batch) else prepare_coded
+    return prepare_coded if isinstance(real, types.NoneType) else prepare_real

@@ -67,7 +67,8 @@ class Heads(NamedTuple):
         pattern = (self.pairs.indptr, self.pairs.indices)
 
         def work(start: int, stop: int) -> None:
-            rating_rows.solve_rows(*pattern, targets, other, roots, ones, pull, diagonal, ridges, out, start, stop)
+            scratch, sides = rating_rows.make_scratch(other.shape[1], out.dtype), (targets, other, roots, ones)
+            rating_rows.solve_rows(*pattern, *sides, pull, diagonal, ridges, out, scratch, start, stop)
 
         _threads.run_chunks(work, len(out), _threads.thread_count(0))
         return multiply_rows(out, np.ascontiguousarray(rotation.T), 0)

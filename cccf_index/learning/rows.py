@@ -101,7 +101,8 @@ class CodedRows(NamedTuple):
 
         def work(start: int, stop: int) -> None:
             form = (extra.indptr, extra.indices, extra.targets, extra.sizes, extra.other, linear, frame.gram)
-            code_rows.code_rows(*form, max_active, rounds, self.signs, self.weights, start, stop)
+            scratch = code_rows.make_scratch(len(frame.gram), self.weights.shape[1])
+            code_rows.code_rows(*form, max_active, rounds, self.signs, self.weights, *scratch, start, stop)
 
         _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=1024)
 

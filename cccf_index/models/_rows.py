@@ -52,7 +52,8 @@ class RatingRows(NamedTuple):
         sizes, shared = ridge.astype(out.dtype), none if diagonal is None else diagonal
 
         def work(start: int, stop: int) -> None:
-            row = rating_rows.solve_rows(*self, targets, other, *sides, pull, shared, sizes, out, start, stop)
+            scratch = rating_rows.make_scratch(other.shape[1], out.dtype)
+            row = rating_rows.solve_rows(*self, targets, other, *sides, pull, shared, sizes, out, scratch, start, stop)
             if row >= 0:
                 raise ValueError(
                     f"The least squares of row {row} overflowed {out.dtype}. "
@@ -67,7 +68,10 @@ class RatingRows(NamedTuple):
         """Improve the code of every row in place, with the other side fixed; see `rating_rows.flip_rows`."""
 
         def work(start: int, stop: int) -> None:
-            rating_rows.flip_rows(*self, targets, other, weights, other_weights, pull, max_sweeps, signs, start, stop)
+            longest = int(self.counts[start:stop].max())
+            room = np.empty((other.shape[1], longest), np.int8), np.empty((2, longest), targets.dtype)
+            sides = targets, other, weights, other_weights, pull
+            rating_rows.flip_rows(*self, *sides, max_sweeps, signs, *room, start, stop)
 
         self._run_on_threads(work)
 

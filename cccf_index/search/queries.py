@@ -11,14 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import MAX_SCALE, MAX_WEIGHT, CompositionalCodes, round_weights
-from cccf_index.kernels.batches import CodedBatch, RealBatch
+from cccf_index.kernels.calls import CodedBatch, RealBatch
 from cccf_index.kernels.entries import CODED, REAL, Entries
-from cccf_index.kernels.limits import PLANES
 from cccf_index.kernels.query_weights import round_queries
-from cccf_index.storage.segment import Segment
 
 FLOAT_SLACK = 2e-5  # at most some 200 roundings of float32 in a score of 64 components of 512 bits
 INTEGER_SLACK = 1e-15  # integers beyond 53 bits become float64 in bounds
+
+
+def _freeze(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as the kernels are compiled for it: contiguous and read-only."""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if array.flags.writeable:
+        array = array[:]
+        array.flags.writeable = False
+    return array
+
+
+NO_SCALES = _freeze(np.empty(0, np.int64))
 
 
 class Queries(Protocol):
@@ -36,7 +47,7 @@ class Queries(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, rows: slice, segment: Segment) -> Any:
+    def batch(self, rows: slice) -> CodedBatch | RealBatch:
         """Return the queries in `rows` as the kernels take them."""
 
 
@@ -47,7 +58,7 @@ class CodedQueries:
     words: NDArray[Any]  # (nq, G, W)
     weights: NDArray[Any]  # int64 or float32 (nq, G)
     divisors: NDArray[np.float64]  # (nq,)
-    bias_scales: NDArray[Any]  # int64 or float32 (nq,): what the items' biases are multiplied by
+    bias_scales: NDArray[np.int64]  # (nq,): what the items' biases are multiplied by; empty: 1
     n_bits: int
 
     entries: ClassVar[Entries] = CODED
@@ -77,13 +88,12 @@ class CodedQueries:
                 "Use a larger scale, or None.",
                 stacklevel=5,
             )
-        return cls(_make_contiguous(codes.bits), weights, divisors, bias_scales, codes.n_bits)
+        return cls(_freeze(codes.bits), weights, divisors, bias_scales, codes.n_bits)
 
     @classmethod
     def from_floats(cls, codes: CompositionalCodes) -> CodedQueries:
         """Keep the weights as they are."""
-        ones = np.ones(len(codes))
-        return cls(_make_contiguous(codes.bits), codes.weights, ones, ones.astype(np.float32), codes.n_bits)
+        return cls(_freeze(codes.bits), _freeze(codes.weights), np.ones(len(codes)), NO_SCALES, codes.n_bits)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -93,13 +103,13 @@ class CodedQueries:
         """Of scores in the kernels: int64 or float32."""
         return self.weights.dtype
 
-    def batch(self, rows: slice, segment: Segment) -> CodedBatch:
+    def batch(self, rows: slice) -> CodedBatch:
         """Return the queries in `rows` as the kernels take them."""
         slack = FLOAT_SLACK if self.weights.dtype.kind == "f" else INTEGER_SLACK
         words, weights, bias_scales = self.words, self.weights, self.bias_scales
         if rows.stop - rows.start < len(words):
             words, weights, bias_scales = words[rows], weights[rows], bias_scales[rows]
-        return CodedBatch(words, weights, bias_scales, segment.no_weights, self.n_bits, 1, slack)
+        return CodedBatch(words, weights, bias_scales, self.n_bits, slack)
 
 
 @dataclass(eq=False)
@@ -123,13 +133,6 @@ class RealQueries:
         values = self.vectors.reshape(len(self), self.words.shape[1], self.n_bits)
         return CodedQueries.from_floats(CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2)))
 
-    def batch(self, rows: slice, segment: Segment) -> RealBatch:
+    def batch(self, rows: slice) -> RealBatch:
         """Return the queries in `rows` as the kernels take them."""
-        return RealBatch(self.words, self.vectors[rows], segment.no_weights, self.n_bits, PLANES, FLOAT_SLACK)
-
-
-def _make_contiguous(words: NDArray[Any]) -> NDArray[Any]:
-    """Return the words as the kernels are compiled for them: contiguous and read-only."""
-    words = np.ascontiguousarray(words)
-    words.flags.writeable = False
-    return words
+        return RealBatch(self.words, _freeze(self.vectors[rows]), self.n_bits, FLOAT_SLACK)

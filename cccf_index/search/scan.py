@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _threads
+from cccf_index.kernels.calls import Filters, make_room
 from cccf_index.kernels.entries import rank_rows, search_coded
-from cccf_index.kernels.filters import Filters
 from cccf_index.kernels.heaps import make_heaps, write_results
 from cccf_index.search.parameters import ExcludedIds, SearchOptions
 from cccf_index.search.queries import Queries, RealQueries
@@ -43,17 +43,18 @@ def _search_part(
 ) -> None:
     """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`."""
     segment, budget, complete = part.segment, options.count_blocks(part), options.is_complete
-    batch = queries.batch(rows, segment)
+    batch, n, n_cells = queries.batch(rows), len(scores), len(segment.tables.cell_groups)
+    room = make_room(batch, n, n_cells)
     if options.shortlist and isinstance(queries, RealQueries):
-        n = min(options.shortlist * scores.shape[1], len(part))
-        likely, chosen = make_heaps(len(scores), n, BELOW_ALL["f"])
-        drafts = queries.nearest_codes.batch(rows, segment)
-        search_coded(segment.row_address, *filters, *drafts, budget, complete, likely, chosen)
-        rank_rows(segment.address, *batch, chosen, scores, ids)
+        likely, chosen = make_heaps(n, min(options.shortlist * scores.shape[1], len(part)), BELOW_ALL["f"])
+        drafts = queries.nearest_codes.batch(rows)
+        search_coded(segment.row_address, room, *drafts, *filters, budget, complete, likely, chosen)
+        rank_rows(segment.address, room, *batch, chosen, np.zeros(n + 1, np.int64), scores, ids)
     elif options.prune:
-        queries.entries.search(segment.address, *filters, *batch, budget, complete, scores, ids)
+        queries.entries.search(segment.address, room, *batch, *filters, budget, complete, scores, ids)
     else:
-        queries.entries.brute_force(segment.address, *filters, *batch, scores, ids)
+        every = np.empty(len(segment), dtype=scores.dtype)
+        queries.entries.brute_force(segment.address, room, *batch, *filters, every, scores, ids)
 
 
 def _make_filters(part: Part, excluded: ExcludedIds, rows: slice) -> Filters:
@@ -96,8 +97,9 @@ def _find_above(
     scores, distances, ids = [], [], []
     for part in parts:
         score = np.empty(len(part.segment), dtype=queries.score_type)
-        batch = queries.batch(slice(query, query + 1), part.segment)
-        queries.entries.score(part.segment.address, *batch, 0, score)
+        batch = queries.batch(slice(query, query + 1))
+        room = make_room(batch, 1, len(part.segment.tables.cell_groups))
+        queries.entries.score(part.segment.address, room, *batch, score)
         distance = (score / queries.divisors[query]).astype(np.float32)
         good = distance > threshold
         if part.n_dead:

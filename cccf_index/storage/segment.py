@@ -121,11 +121,6 @@ class Segment:
         return self._addresses[1]
 
     @cached_property
-    def no_weights(self) -> NDArray[Any]:
-        """An empty array of the type of the weights: it tells a kernel how to read them."""
-        return self.tables.weights[:0]
-
-    @cached_property
     def order(self) -> NDArray[Any]:
         """The rows by ascending id, unsigned (n,): made when an id is first looked up."""
         return np.argsort(self.ids).astype(np.min_scalar_type(len(self)))
