@@ -77,12 +77,13 @@ def _hash_sources() -> str | None:
 
     The files are read through the loader of the package, which may be a zip file.
     """
-    versions = (sys.version, sys.implementation.cache_tag, getattr(sys, "abiflags", ""))
-    versions += (np.__version__, numba.__version__, llvmlite.__version__)
+    python = sys.version, sys.implementation.cache_tag, getattr(sys, "abiflags", "")
+    versions = *python, np.__version__, numba.__version__, llvmlite.__version__
     digest = hashlib.sha256(repr(versions).encode())
     try:
-        files = [file for file in importlib.resources.files(__package__).iterdir() if file.name.endswith((".py", ".pyc"))]
-        for file in sorted(files, key=lambda file: file.name):
+        folder = importlib.resources.files(__package__)
+        files = sorted((f for f in folder.iterdir() if f.name.endswith((".py", ".pyc"))), key=lambda file: file.name)
+        for file in files:
             content = file.read_bytes()
             digest.update(f"{file.name} {len(content)}\n".encode() + content)
     except (OSError, TypeError, ValueError):
@@ -92,6 +93,12 @@ def _hash_sources() -> str | None:
 
 # On import, not when a kernel is first compiled: by then somebody may have edited the files whose code runs here.
 STAMP = _hash_sources()
+
+
+class Counts:
+    """What this process did: kernels `loaded` from files, `compiled`, and of these `kept` in a file."""
+
+    loaded = compiled = kept = 0
 
 
 class Report(NamedTuple):
@@ -175,11 +182,14 @@ class KernelCache(_Cache if _Cache is not None else object):  # type: ignore[mis
                     with contextlib.suppress(Exception):
                         symbols, reduced = pickle.loads(payload)
                         _prepare_symbols(symbols, target_context)
-                        return CompileResult._rebuild(target_context, *reduced)
+                        found = CompileResult._rebuild(target_context, *reduced)
+                        Counts.loaded += 1
+                        return found
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write a compiled function to the first place that takes it; warn once if none does."""
+        Counts.compiled += 1
         if not self._enabled:
             return
         try:
@@ -197,6 +207,7 @@ class KernelCache(_Cache if _Cache is not None else object):  # type: ignore[mis
             except OSError as error:
                 problems.append(_describe_refusal(place, error))
             else:
+                Counts.kept += 1
                 return
         _warn_once(problems)
 
@@ -221,9 +232,8 @@ def _list_symbols(library: Any) -> list[str] | None:
     """Return the names that machine code refers to and does not define, or None if they cannot be found out."""
     try:
         module = library._final_module
-        names = [value.name for values in (module.functions, module.global_variables) for value in values
-                 if value.is_declaration]  # fmt: skip
-        return sorted(name for name in names if not name.startswith("llvm."))
+        values = [*module.functions, *module.global_variables]
+        return sorted(value.name for value in values if value.is_declaration and not value.name.startswith("llvm."))
     except AttributeError:
         return None
 

@@ -143,7 +143,7 @@ def _stamp_folder(place: Place, stamp: str) -> str:
 
 
 def _remove_unused(place: Place, kept: str) -> None:
-    """Remove the kernels of other versions that no process has used for long. Who uses them still has them in memory."""
+    """Remove the kernels of other versions that no process has used for long; one that runs has them in memory."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(place.path):
             with contextlib.suppress(OSError):
