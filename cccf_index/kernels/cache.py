@@ -129,7 +129,7 @@ def describe() -> Report:
 def _try_to_write(place: Place) -> None:
     open_folder(place, str(STAMP))
     write_kernel(place, str(STAMP), f"probe{SUFFIX}", b"")
-    remove_kernels(place, str(STAMP), "probe")
+    remove_kernels(place, str(STAMP), f"probe{SUFFIX}")
 
 
 def _describe_refusal(place: Place, error: OSError) -> str:
