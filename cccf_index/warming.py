@@ -142,12 +142,11 @@ def _make_list(words: Iterable[str]) -> list[str]:
 
 def _read_shape(shape: Any) -> tuple[int, int]:
     """Return components and bits, checked by the index."""
-    if isinstance(shape, str):
-        found = re.fullmatch(r"(\d+)x(\d+)", shape)
-        shape = found and (int(found[1]), int(found[2]))
-    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+    found = re.fullmatch(r"(\d+)x(\d+)", shape) if isinstance(shape, str) else None
+    pair = (int(found[1]), int(found[2])) if found else shape
+    if not isinstance(pair, tuple) or len(pair) != 2:
         raise ValueError(f'`shapes` must be like "8x16" (components x bits), got {shape!r}.')
-    index = IndexCCCF(*shape)
+    index = IndexCCCF(*pair)
     return index.n_components, index.n_bits
 
 
@@ -174,6 +173,9 @@ def _warm_search(shape: tuple[int, int], kind: str, scale: int | None, largest: 
     biased.add(items, bias=np.arange(len(items)))
     for index in (plain, biased):
         _use_index(index, queries)
+    for _ in range(2):  # a segment that merges others is built from arrays of its own
+        plain.add(items)
+    _use_index(plain, queries)
     # a machine without a temporary folder has the kernels of mapped files all the same: they are those of `plain`
     with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
         write_index(plain, os.path.join(folder, "items.cccf"))

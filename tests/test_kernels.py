@@ -20,7 +20,7 @@ from cccf_index.kernels.sketches import prepare_query
 from cccf_index.storage.item_rows import ItemRows
 from cccf_index.storage.segment import Segment
 
-# Every type of words and weights compiles kernels of its own, in each run: a cache would not notice a change in them.
+# Every type of words and weights compiles kernels of its own, in each run: these dispatchers have no cache.
 SHAPES = [
     (8, 16),
     *(pytest.param(s, marks=pytest.mark.slow) for s in [(3, 5), (2, 30), (2, 64), (2, 130), (1, 512), (64, 4)]),

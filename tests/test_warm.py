@@ -104,7 +104,7 @@ def test_after_warm_a_second_process_compiles_nothing(tmp_path):
     cccf("warm", "--all", "--quiet", cwd=tmp_path)
     again = json.loads(cccf("warm", "8x16", "--all", "--json", cwd=tmp_path).stdout)
     assert sum(step["compiled"] for step in again["steps"]) == 0
-    assert all(step["loaded"] or "2-byte" in step["name"] or step["seconds"] < 60 for step in again["steps"])
+    assert sum(step["loaded"] for step in again["steps"]) > 50
     command = [sys.executable, "-W", "ignore", "-c", USE]
     used = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT, cwd=tmp_path)
     assert used.returncode == 0, used.stderr
@@ -134,7 +134,7 @@ def test_the_names_of_steps_say_what_is_compiled():
         ({"shapes": "8x16,1x128"}, "`shapes` must be like \"8x16\" (components x bits), got '8x16,1x128'."),
         ({"shapes": [8, 16]}, '`shapes` must be like "8x16" (components x bits), got 8.'),
         ({"shapes": []}, '`shapes` must name at least one shape, such as "8x16", got none.'),
-        ({"shapes": "8x1600"}, "`n_bits` must be at most 512, got 1600."),
+        ({"shapes": "8x1600"}, "`n_bits` must be an integer from 1 to 512, got 1600."),
         ({"queries": ["codes"]}, "`queries` must be"),
         ({"extras": "everything"}, "`extras` must be"),
     ],
@@ -168,6 +168,7 @@ def test_the_command_says_where_kernels_are_kept(one_step, tmp_path, monkeypatch
     assert [(step["compiled"], step["loaded"]) for step in report["steps"]] == [(0, 1)]
 
 
+@pytest.mark.filterwarnings("default::RuntimeWarning")
 def test_the_command_fails_if_nothing_can_be_kept(one_step, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CCCF_CACHE_DIR", str(tmp_path / "file"))
