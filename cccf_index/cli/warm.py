@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 
 from tqdm import tqdm
 
@@ -59,10 +58,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     compiled, kept = sum(step.compiled for step in done), sum(step.kept for step in done)
     report = describe()
     if compiled > kept or not report.reads:
+        problem = f" ({report.problem})" if report.problem else ""
         raise OSError(
-            errno.EROFS,
-            f"compiled, but nowhere to keep {compiled - kept} of {compiled} kernels ({report.problem}). "
-            "Set CCCF_CACHE_DIR to a folder that can be written",
+            f"compiled, but nowhere to keep {compiled - kept} of {compiled} kernels{problem}. "
+            "Set CCCF_CACHE_DIR to a folder that can be written."
         )
     seconds, loaded = sum(step.seconds for step in done), sum(step.loaded for step in done)
     kernels = f"{compiled} kernels compiled and {loaded} from the cache in {seconds:.1f} s"
