@@ -113,7 +113,7 @@ def measure_first_call() -> dict[str, float]:
     """Time the first search of new processes, with an empty and with a filled kernel cache."""
     results = {}
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        environment = {**os.environ, "CCCF_CACHE_DIR": cache}
         for state in ("compiling", "cached"):
             for kind in ("codes", "float weights", "real-valued query"):
                 command = [sys.executable, "-c", FIRST_CALL, kind]

@@ -9,6 +9,7 @@ from cccf_index.index import IndexCCCF, clone_index, index_factory
 from cccf_index.io import deserialize_index, read_index, serialize_index, write_index
 from cccf_index.refine import IndexRefineCCCF
 from cccf_index.search.parameters import SearchParametersCCCF
+from cccf_index.warming import warm
 
 __version__ = "0.6.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "index_factory",
     "read_index",
     "serialize_index",
+    "warm",
     "write_index",
 ]
 

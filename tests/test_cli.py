@@ -17,7 +17,7 @@ from cccf_index.catalogue import Catalogue
 from cccf_index.datasets import read_ratings, synthetic_ratings
 from cccf_index.models import load
 
-COMMANDS = ("demo", "train", "build", "search", "recommend", "evaluate", "inspect", "bench")
+COMMANDS = ("demo", "train", "build", "search", "recommend", "evaluate", "inspect", "bench", "warm")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -218,7 +218,7 @@ def test_bench_compares_an_index_and_embeddings(folder):
 def test_the_commands_of_the_readme_run(tmp_path):
     section = (pathlib.Path(__file__).parents[1] / "README.md").read_text().split("## On the command line")[1]
     commands = re.search(r"```bash\n(.*?)```", section, flags=re.DOTALL)[1]
-    assert {line.split()[1] for line in commands.splitlines()} == set(COMMANDS) - {"demo"}
+    assert {line.split()[1] for line in commands.splitlines()} == set(COMMANDS) - {"demo", "warm"}
     matrix = synthetic_ratings(200, 150, n_groups=4, ratings_per_user=30).user_items.tocoo()
     lines = (f"{u},{i},{r:g}\n" for u, i, r in zip(matrix.row, matrix.col, matrix.data, strict=True))
     (tmp_path / "ratings.csv").write_text("".join(lines))

@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import pathlib
+import sys
 
 import pytest
 
@@ -47,10 +48,11 @@ ROOMS = {
     "comparison": INDEX,
     "race": {"comparison"},
     "plots": set(),
-    "cli": MODELS | {"io", "baselines", "catalogue", "inspection", "comparison", "plots"},
+    "warming": MODELS | {"io", "refine"},
+    "cli": MODELS | {"io", "baselines", "catalogue", "inspection", "comparison", "plots", "warming"},
     "__main__": {"cli"},
 }
-KERNEL_PACKAGES = {"__future__", "functools", "types", "typing", "numpy", "numba", "llvmlite"}
+KERNEL_PACKAGES = {"numpy", "numba", "llvmlite"} | sys.stdlib_module_names
 
 
 def room_of(module):

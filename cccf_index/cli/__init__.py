@@ -1,4 +1,4 @@
-"""The command line tool ``cccf``: demo, train, build, search, recommend, evaluate, inspect, bench.
+"""The command line tool ``cccf``: demo, train, build, search, recommend, evaluate, inspect, bench, warm.
 
 A command is a module with `NAME`, `HELP`, `EXAMPLES`, ``add_arguments(parser)`` and ``run(arguments, console)``.
 """
@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 import faiss
 
 from cccf_index import __version__
-from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train
+from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train, warm
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import parse_positive
 from cccf_index.cli._flags import make_translator
 
-COMMANDS: tuple[Any, ...] = (demo, train, build, search, recommend, evaluate, inspect, bench)
+COMMANDS: tuple[Any, ...] = (demo, train, build, search, recommend, evaluate, inspect, bench, warm)
 FAILED, INTERRUPTED, TERMINATED = 1, 130, 143  # argparse exits with 2 on a usage error
 EPILOG = """examples:
   cccf demo                                        see the whole workflow on synthetic ratings, in a minute
