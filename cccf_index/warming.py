@@ -32,13 +32,9 @@ from cccf_index.search.parameters import SearchParametersCCCF
 
 SHAPES = ("8x16",)
 QUERIES = ("coded", "real")
-EXTRAS = ("float", "wide", "other", "refine", "quantizer", "models")
+EXTRAS = ("float", "other", "refine", "quantizer", "models")
 DIMENSION = 12  # of made-up embeddings
-ID_SIZES = (200, 300, 70_000)  # items whose order by id is kept in 1, 2 and 4 bytes
-# By name, the scale of an index and the largest weight of its items.
-INTEGERS = {"1-byte weights": (100, 1.0), "2-byte weights": (100, 10.0)}
-WIDE = {"4-byte weights": (100, 1000.0)}
-FLOATS = {"float weights": (None, 1.0)}
+INTEGERS, FLOATS = {"": 100}, {", float weights": None}  # the scale of an index, by what a step's name says of it
 
 
 class WarmStep(NamedTuple):
@@ -67,9 +63,9 @@ def warm(
     shapes : str or iterable of str or (int, int)
         Components and bits of the codes: "8x16", ("8x16", "1x128") or (8, 16) pairs.
     queries : iterable of {"coded", "real"}
-        The kinds of queries: codes, and vectors or an index of vectors. Items have integer weights of 1 and 2 bytes.
+        The kinds of queries: codes, and vectors or an index of vectors.
     extras : iterable of str
-        What else to compile: "float" for ``scale=None``, "wide" for weights of 4 bytes, "other" for `range_search`,
+        What else to compile: "float" for ``scale=None``, "other" for `range_search`,
         ``prune=False`` and `shortlist`, "refine" for `IndexRefineCCCF`, "quantizer" to train and encode embeddings,
         "models" to fit the models of `cccf_index.models`.
     verbose : bool
@@ -105,16 +101,16 @@ def list_steps(
         raise ValueError('`shapes` must name at least one shape, such as "8x16", got none.')
     kinds = [_check.choice(kind, "queries", QUERIES) for kind in _make_list(queries)]
     chosen = {_check.choice(extra, "extras", EXTRAS) for extra in _make_list(extras)}
-    types = {**INTEGERS, **(WIDE if "wide" in chosen else {}), **(FLOATS if "float" in chosen else {})}
+    types = {**INTEGERS, **(FLOATS if "float" in chosen else {})}
     steps: list[tuple[str, Callable[[], None]]] = [("ids", _warm_ids)]
     for shape in dict.fromkeys(pairs):
         name = f"{shape[0]}x{shape[1]}"
         for kind in dict.fromkeys(kinds):
-            for weights, options in types.items():
-                steps.append((f"{name} {kind} queries, {weights}", partial(_warm_search, shape, kind, *options)))
+            for weights, scale in types.items():
+                steps.append((f"{name} {kind} queries{weights}", partial(_warm_search, shape, kind, scale)))
                 if "other" in chosen:
-                    other = partial(_warm_other, shape, kind, *options)
-                    steps.append((f"{name} {kind} queries, {weights}, other searches", other))
+                    other = partial(_warm_other, shape, kind, scale)
+                    steps.append((f"{name} {kind} queries{weights}, other searches", other))
         if "quantizer" in chosen:
             steps.append((f"{name} quantizer", partial(_warm_quantizer, shape)))
         if "models" in chosen:
@@ -150,11 +146,9 @@ def _read_shape(shape: Any) -> tuple[int, int]:
     return index.n_components, index.n_bits
 
 
-def _make_codes(shape: tuple[int, int], n: int, largest: float = 1.0) -> CompositionalCodes:
+def _make_codes(shape: tuple[int, int], n: int) -> CompositionalCodes:
     rng = np.random.default_rng(0)
-    weights = rng.random((n, shape[0])) * largest
-    weights[:, 0] = largest  # else components drop out at random
-    return CompositionalCodes.from_signs(rng.random((n, *shape)) < 0.5, weights)
+    return CompositionalCodes.from_signs(rng.random((n, *shape)) < 0.5, rng.random((n, shape[0])))
 
 
 def _make_vectors(n: int, d: int) -> NDArray[np.float32]:
@@ -165,9 +159,9 @@ def _make_queries(shape: tuple[int, int], kind: str, n: int) -> CompositionalCod
     return _make_codes(shape, n) if kind == "coded" else _make_vectors(n, shape[0] * shape[1])
 
 
-def _warm_search(shape: tuple[int, int], kind: str, scale: int | None, largest: float) -> None:
+def _warm_search(shape: tuple[int, int], kind: str, scale: int | None) -> None:
     """Add, search, filter, remove and reconstruct, in memory and in a mapped file."""
-    items, queries = _make_codes(shape, 300, largest), _make_queries(shape, kind, 70)
+    items, queries = _make_codes(shape, 300), _make_queries(shape, kind, 70)
     plain, biased = IndexCCCF(*shape, scale), IndexCCCF(*shape, scale)
     plain.add(items)
     biased.add(items, bias=np.arange(len(items)))
@@ -203,10 +197,10 @@ def _warm_transform(shape: tuple[int, int]) -> None:
     multiply_rows(vectors, columns, 1)
 
 
-def _warm_other(shape: tuple[int, int], kind: str, scale: int | None, largest: float) -> None:
+def _warm_other(shape: tuple[int, int], kind: str, scale: int | None) -> None:
     """Search in the ways that have kernels of their own."""
     index = IndexCCCF(*shape, scale)
-    index.add(_make_codes(shape, 300, largest))
+    index.add(_make_codes(shape, 300))
     queries = _make_queries(shape, kind, 3)
     index.range_search(queries, 0.5)
     index.search(queries, 5, params=SearchParametersCCCF(prune=False))
@@ -215,11 +209,10 @@ def _warm_other(shape: tuple[int, int], kind: str, scale: int | None, largest: f
 
 
 def _warm_ids() -> None:
-    """Look up ids among few, more and many items."""
-    for n in ID_SIZES:
-        index = IndexCCCF(1, 8)
-        index.add_with_ids(_make_codes((1, 8), n), np.arange(n)[::-1])
-        index.reconstruct_batch([0, n - 1])
+    """Look up items by their ids."""
+    index = IndexCCCF(1, 8)
+    index.add_with_ids(_make_codes((1, 8), 9), np.arange(9)[::-1])
+    index.reconstruct_batch([0, 8])
 
 
 def _warm_refine() -> None:

@@ -104,7 +104,7 @@ def test_after_warm_a_second_process_compiles_nothing(tmp_path):
     cccf("warm", "--all", "--quiet", cwd=tmp_path)
     again = json.loads(cccf("warm", "8x16", "--all", "--json", cwd=tmp_path).stdout)
     assert sum(step["compiled"] for step in again["steps"]) == 0
-    assert sum(step["loaded"] for step in again["steps"]) > 50
+    assert sum(step["loaded"] for step in again["steps"]) > 30
     command = [sys.executable, "-W", "ignore", "-c", USE]
     used = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT, cwd=tmp_path)
     assert used.returncode == 0, used.stderr
@@ -115,10 +115,8 @@ def test_the_names_of_steps_say_what_is_compiled():
     names = [name for name, _ in warming.list_steps("8x16", warming.QUERIES, ())]
     assert names == [
         "ids",
-        "8x16 coded queries, 1-byte weights",
-        "8x16 coded queries, 2-byte weights",
-        "8x16 real queries, 1-byte weights",
-        "8x16 real queries, 2-byte weights",
+        "8x16 coded queries",
+        "8x16 real queries",
     ]
     names = [name for name, _ in warming.list_steps([(4, 8), "1x128", "4x8"], "coded", ["float", "refine", "models"])]
     assert names[-1] == "refine"

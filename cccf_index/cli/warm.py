@@ -20,7 +20,6 @@ HELPS = {
     "coded": "only coded queries, unless --real is given too",
     "real": "only real-valued queries and indexes of vectors, unless --coded is given too",
     "float": "also float weights (scale=None)",
-    "wide": "also integer weights of 4 bytes; those of 1 and 2 bytes are always compiled",
     "other": "also range_search, prune=False and shortlist",
     "refine": "also re-ranking with the original vectors",
     "quantizer": "also learning codes from embeddings, and encoding",

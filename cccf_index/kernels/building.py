@@ -1,26 +1,28 @@
 """Kernels that build segments."""
 
-from typing import Any
-
 import numpy as np
 
 from cccf_index.kernels.decorators import entry
+from cccf_index.kernels.memory import address_of
+from cccf_index.kernels.scoring import read_weight
 
 
 # O(n * d), of float64 sums.
 @entry
-def fill_distances(words: Any, weights: Any, n_bits: Any, cells: Any, centres: Any, distances: Any) -> None:
+def fill_distances(octets, weights, weight_size, is_float, n_bits, cells, centres, distances):
     """Fill the distance of each row's expanded vector from the centre of its cell.
 
-    words: (n, G, W); weights: (n, G); cells: int64 (n,); centres: float32 (cells, G * r); distances: float64 (n,).
+    octets: uint8 (n, G, bytes of a code); weights: uint8 (n, G * weight_size), the bytes of float32 or unsigned
+    integers; cells: int64 (n,); centres: float32 (cells, G * r); distances: float64 (n,). As bytes, so that one kernel
+    serves all types.
     """
-    word_bits = 8 * words.itemsize
+    n_components, address = octets.shape[1], address_of(weights)
     for i in range(distances.size):
         square = 0.0
-        for k in range(weights.shape[1]):
-            weight = np.float64(weights[i, k])
+        for k in range(n_components):
+            weight = read_weight(address, i * n_components + k, weight_size, is_float, np.float64)
             for j in range(n_bits):
-                bit = (np.uint64(words[i, k, j // word_bits]) >> np.uint64(j % word_bits)) & np.uint64(1)
+                bit = (octets[i, k, j >> 3] >> np.uint8(j & 7)) & np.uint8(1)
                 off = (weight if bit else -weight) - centres[cells[i], k * n_bits + j]
                 square += off * off
         distances[i] = np.sqrt(square)

@@ -60,6 +60,16 @@ _COUNTS = ("n_groups", "n_components", "n_cells", "weight_size", "float_weights"
 SEGMENT_RECORD = np.dtype([(name, "f8" if name in _FLOATS else "i8") for name in (*SegmentTables._fields, *_COUNTS)])
 
 
+def freeze(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as kernels are compiled for it: contiguous and read-only, as in a mapped file."""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if array.flags.writeable:
+        array = array[:]
+        array.flags.writeable = False
+    return array
+
+
 def make_record(tables: SegmentTables, by_row: bool = False) -> NDArray[Any]:
     """Return a record (1,) of addresses and sizes, which is valid as long as the tables are; 0 for an empty array.
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from cccf_index.kernels.decorators import entry, kernel
-from cccf_index.kernels.memory import read, view_segment
+from cccf_index.kernels.decorators import ZERO, entry, kernel
+from cccf_index.kernels.memory import address_of, read, view_segment
 
 
 @kernel
@@ -43,23 +43,33 @@ def get_stored(address, place):
 
 
 @kernel
+def read_row(address, place, size):
+    """Return one row of those at an address, which are unsigned integers of `size` bytes."""
+    if size == 1:
+        return np.int64(read(address, place, np.uint8))
+    if size == 2:
+        return np.int64(read(address, place, np.uint16))
+    return np.int64(read(address, place, np.uint32)) if size == 4 else read(address, place, np.int64)
+
+
+@kernel
 def get_ordered_id(source, place):
     """Return the id at a place of the ascending order of a segment's ids, for `find_sorted`."""
-    segment, order = source
-    return read_id(segment, np.int64(order[place]))
+    segment, address, size = source
+    return read_id(segment, read_row(address, place, size))
 
 
 # O(log n) for each wanted id.
 @entry
-def find_rows(address, wanted, order, rows):
+def find_rows(address, wanted, order, size, rows):
     """Fill `rows` with the row of each wanted id in the segment at an address, or -1.
 
-    wanted: int64 (m,); order: unsigned (n,), the rows by ascending id; rows: int64 (m,).
+    wanted: int64 (m,); order: uint8, the bytes of the rows by ascending id, `size` for each; rows: int64 (m,).
     """
-    segment = view_segment(address)
+    segment, ordered, n = view_segment(address), address_of(order), order.size // size
     for i in range(wanted.size):
-        place = find_sorted(get_ordered_id, (segment, order), 0, order.size, wanted[i])
-        rows[i] = np.int64(order[place]) if place >= 0 else -1
+        place = find_sorted(get_ordered_id, (segment, ordered, size), ZERO, n, wanted[i])
+        rows[i] = read_row(ordered, place, size) if place >= 0 else -1
 
 
 @kernel
@@ -67,5 +77,5 @@ def find_vector(identity, n, sorted_ids, order):
     """Return the row of an id among n vectors, or -1; where `order` is empty, ids and rows are the same."""
     if order.size == 0:
         return identity if 0 <= identity < n else np.int64(-1)
-    place = find_sorted(get_element, sorted_ids, 0, n, identity)
+    place = find_sorted(get_element, sorted_ids, ZERO, n, identity)
     return order[place] if place >= 0 else np.int64(-1)

@@ -13,23 +13,14 @@ from numpy.typing import NDArray
 from cccf_index.codes import MAX_SCALE, MAX_WEIGHT, CompositionalCodes, round_weights
 from cccf_index.kernels.calls import CodedBatch, RealBatch
 from cccf_index.kernels.entries import CODED, REAL, Entries
+from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.query_weights import round_queries
 
 FLOAT_SLACK = 2e-5  # at most some 200 roundings of float32 in a score of 64 components of 512 bits
 INTEGER_SLACK = 1e-15  # integers beyond 53 bits become float64 in bounds
 
 
-def _freeze(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as the kernels are compiled for it: contiguous and read-only."""
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
-    if array.flags.writeable:
-        array = array[:]
-        array.flags.writeable = False
-    return array
-
-
-NO_SCALES = _freeze(np.empty(0, np.int64))
+NO_SCALES = freeze(np.empty(0, np.int64))
 
 
 class Queries(Protocol):
@@ -88,12 +79,12 @@ class CodedQueries:
                 "Use a larger scale, or None.",
                 stacklevel=5,
             )
-        return cls(_freeze(codes.bits), weights, divisors, bias_scales, codes.n_bits)
+        return cls(freeze(codes.bits), weights, divisors, bias_scales, codes.n_bits)
 
     @classmethod
     def from_floats(cls, codes: CompositionalCodes) -> CodedQueries:
         """Keep the weights as they are."""
-        return cls(_freeze(codes.bits), _freeze(codes.weights), np.ones(len(codes)), NO_SCALES, codes.n_bits)
+        return cls(freeze(codes.bits), freeze(codes.weights), np.ones(len(codes)), NO_SCALES, codes.n_bits)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -135,4 +126,4 @@ class RealQueries:
 
     def batch(self, rows: slice) -> RealBatch:
         """Return the queries in `rows` as the kernels take them."""
-        return RealBatch(self.words, _freeze(self.vectors[rows]), self.n_bits, FLOAT_SLACK)
+        return RealBatch(self.words, freeze(self.vectors[rows]), self.n_bits, FLOAT_SLACK)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cccf_index import _threads
 from cccf_index.codes import expand
 from cccf_index.kernels.building import fill_distances
+from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.limits import BLOCK
 
 MIN_CLUSTERED = 4096  # segments with fewer items are not worth a k-means
@@ -61,7 +62,8 @@ def arrange_cells(
             centres[own], nearest = cluster(words[rows], weights[rows], n_bits, int(counts[g]))
             cell[rows] += nearest
     distances = np.empty(n)
-    fill_distances(words, weights, n_bits, cell, centres, distances)
+    octets, sizes = freeze(words).view(np.uint8), freeze(weights).view(np.uint8)
+    fill_distances(octets, sizes, weights.itemsize, weights.dtype.kind == "f", n_bits, cell, centres, distances)
     order = np.lexsort((ids, -distances, cell))
     sizes = np.bincount(cell, minlength=len(centres))
     starts = np.concatenate(([0], np.cumsum(sizes)))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import word_layout
-from cccf_index.kernels.layout import INTEGER_TYPES, SegmentTables, make_record
+from cccf_index.kernels.layout import INTEGER_TYPES, SegmentTables, freeze, make_record
 from cccf_index.kernels.limits import COARSE_ERROR
 from cccf_index.kernels.lookup import find_rows
 from cccf_index.storage.cells import arrange_cells
@@ -147,7 +147,7 @@ class Segment:
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, or -1."""
         rows = np.empty(len(ids), dtype=np.int64)
-        find_rows(self.address, ids, self.order, rows)
+        find_rows(self.address, freeze(ids), freeze(self.order).view(np.uint8), self.order.itemsize, rows)
         return rows
 
     def decode(self, which: NDArray[Any]) -> ItemRows:
