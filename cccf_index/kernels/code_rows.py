@@ -76,16 +76,18 @@ def solve_system(system, right, active, ridge, least):
 
 # G^2 * r + G^3 / 6 products, twice where components depend on each other.
 @training_kernel
-def solve_weights(linear, products, active, signs, weights, system, vectors):
+def solve_weights(linear, products, active, signs, weights, energy, system, vectors):
     """Set the weights of active components to their least squares, and the others to 0; return the row's value.
 
     A negative weight becomes positive by turning the signs of its component. A system that is singular up to rounding
-    is solved with a ridge of that size, or weights would grow without bound. `vectors` is (2, padded G).
+    is solved with a ridge of that size, or weights would grow without bound. Rounding is relative to `energy`, what a
+    component may well have: signs that are at right angles to all of the other side have none. `vectors` is
+    (2, padded G).
     """
     G, r = products.shape[0], products.shape[1] // products.shape[0]
     right = vectors[0]
     largest = fill_system(linear, products, active, signs, system, right)
-    noise = products.shape[1] * np.finfo(products.dtype).eps * largest
+    noise = products.shape[1] * np.finfo(products.dtype).eps * max(largest, energy)
     copy_row(vectors[1], right)
     if not solve_system(system, right, active, 1e-6 * largest + 1e-30, noise):
         fill_system(linear, products, active, signs, system, right)
@@ -240,6 +242,9 @@ def code_rows(
                 copy_row(own[q], gram[q])
             add_pairs(indices[first:last], targets[first:last], sizes[row], other, panel, term, own)
             matrix = own
+        energy = 0.0
+        for q in range(d):
+            energy = max(energy, matrix[q, q] * (d // n_components))
         multiply_signs(matrix, b, products)
         old = evaluate_row(term, products, b, w)
         copy_row(old_signs, b)
@@ -248,15 +253,15 @@ def code_rows(
         value, left = old, n_components
         for turn in range(rounds):
             flips = flip_bits(term, matrix, products, active, b, w, gradient, rounds)
-            value = solve_weights(term, products, active, b, w, system, vectors)
+            value = solve_weights(term, products, active, b, w, energy, system, vectors)
             if turn and not flips:
                 break
         while left > max_active:
             drop_component(products, b, w, active)
             left -= 1
-            solve_weights(term, products, active, b, w, system, vectors)
+            solve_weights(term, products, active, b, w, energy, system, vectors)
             flip_bits(term, matrix, products, active, b, w, gradient, rounds)
-            value = solve_weights(term, products, active, b, w, system, vectors)
+            value = solve_weights(term, products, active, b, w, energy, system, vectors)
         if not value <= old:
             copy_row(b, old_signs)
             copy_row(w, old_weights)
