@@ -11,7 +11,13 @@ from numba import njit
 from numba.extending import register_jitable
 
 from cccf_index.kernels.cache import cached
-from cccf_index.kernels.inner import EntryCompiler, InnerCompiler
+
+try:
+    from cccf_index.kernels.inner import EntryCompiler, InnerCompiler
+except (ImportError, AttributeError):  # private parts of numba: without them kernels take longer to compile
+    COMPILERS: list[dict[str, Any]] = [{}, {}]
+else:
+    COMPILERS = [{"pipeline_class": InnerCompiler}, {"pipeline_class": EntryCompiler}]
 
 
 def _make_entry(**options: Any) -> Any:
@@ -21,8 +27,7 @@ def _make_entry(**options: Any) -> Any:
 
 
 OPTIONS = {"nogil": True, "_nrt": False}
-INNER = {**OPTIONS, "pipeline_class": InnerCompiler}
-ENTRY = {**OPTIONS, "pipeline_class": EntryCompiler}
+INNER, ENTRY = ({**OPTIONS, **compiler} for compiler in COMPILERS)
 kernel = njit(**INNER)  # called by other kernels
 shared = register_jitable(**INNER)  # called by other kernels and from Python, where it is not compiled
 entry = _make_entry(**ENTRY)  # called from Python

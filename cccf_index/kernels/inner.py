@@ -42,7 +42,7 @@ class EntryLibrary(codegen.JITCodeLibrary):
 
     def finalize(self) -> None:
         """Link, optimise and make machine code, once for all."""
-        self._own = {function.name for function in self._final_module.functions}
+        self._own = {function.name for function in self._final_module.functions if not function.is_declaration}
         super().finalize()
 
     def _optimize_final_module(self) -> None:
