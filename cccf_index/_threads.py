@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from weakref import WeakSet
 
 import faiss
 
+CHUNK_SECONDS = 0.05  # an interrupt waits for the chunks that are being worked on
 _pool: ThreadPoolExecutor | None = None
 _is_child = False
 _locks: WeakSet[Lock] = WeakSet()
@@ -71,31 +72,74 @@ def run_chunks(work: Callable[[int, int], None], n: int, n_threads: int, least: 
     """Call ``work(start, stop)`` on consecutive ranges that cover ``range(n)``, on up to `n_threads` threads.
 
     Chunks hold `least` to `most` rows, and there are at least four a thread where that allows it, so that a slow core
-    does not hold up the others. The caller's thread takes its share. An error in any chunk is raised here.
+    does not hold up the others. Slow rows come in smaller chunks, so `work` must treat each row alike in any chunk. The
+    caller's thread takes its share. After an error or an interrupt no chunk is begun; it is raised here when all
+    threads have finished theirs.
     """
     global _pool
-    if n <= least or (n_threads == 1 and n <= most):
+    if n <= least or (n_threads == 1 and n <= 2 * least):
         if n:
             work(0, n)
         return
     n_chunks = max(min(-(-n // least), 4 * n_threads if n_threads > 1 else 1), -(-n // most))
-    bounds = [n * i // n_chunks for i in range(n_chunks + 1)]
-    waiting = iter(list(pairwise(bounds)))
-
-    def take_chunks() -> None:
-        for start, stop in waiting:  # next() of a list iterator is atomic under the GIL
-            work(start, stop)
-
+    chunks = _Chunks(work, n, -(-n // n_chunks), least)
     n_threads = min(n_threads, n_chunks)
-    if n_threads > 1 and _pool is None:
+    if n_threads == 1:
+        chunks.take()
+        return
+    if _pool is None:
         _pool = ThreadPoolExecutor(max_workers=256, thread_name_prefix="cccf")
-    futures = []
-    with suppress(RuntimeError):  # at the exit of the interpreter no thread can be had any more
-        futures = [_pool.submit(take_chunks) for _ in range(n_threads - 1)] if _pool else []
+    futures: list[Future[None]] = []
     try:
-        take_chunks()
+        with suppress(RuntimeError):  # at the exit of the interpreter no thread can be had any more
+            for _ in range(n_threads - 1):
+                futures.append(_pool.submit(chunks.take))
+        chunks.take()
     finally:
-        for future in futures:
-            future.exception()  # wait for all, so that no thread writes after we return
+        chunks.is_stopped = True  # nothing is left, or nothing may be begun
+        _wait(futures)  # for all, so that no thread writes after we return
     for future in futures:
-        future.result()
+        if not future.cancelled():
+            future.result()
+
+
+class _Chunks:
+    """Ranges of rows that threads take and work on, until none is left or one of them fails."""
+
+    def __init__(self, work: Callable[[int, int], None], n: int, size: int, least: int) -> None:
+        self.work, self.n, self.size = work, n, size
+        self.first = size if size <= 2 * least else least  # rows of a chunk whose cost is not known yet
+        self.is_stopped = False
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        rows = self.first
+        try:
+            while not self.is_stopped:
+                with self._lock:
+                    start, stop = self._next, min(self._next + rows, self.n)
+                    self._next = stop
+                if start == stop:
+                    return
+                begin = time.perf_counter()
+                self.work(start, stop)
+                seconds = max(time.perf_counter() - begin, 1e-9)
+                rows = max(self.first, min(self.size, int((stop - start) * CHUNK_SECONDS / seconds)))
+        except BaseException:
+            self.is_stopped = True
+            raise
+
+
+def _wait(futures: list[Future[None]]) -> None:
+    """Wait until all have finished, also if a second Ctrl-C comes meanwhile."""
+    interrupt: BaseException | None = None
+    for future in futures:
+        future.cancel()  # has an effect if no thread of the pool has begun with it
+        while not future.done():
+            try:
+                future.exception()
+            except KeyboardInterrupt as error:
+                interrupt = error
+    if interrupt is not None:
+        raise interrupt

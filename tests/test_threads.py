@@ -210,3 +210,57 @@ def test_an_error_in_any_chunk_reaches_the_caller():
 
     with pytest.raises(ZeroDivisionError):
         _threads.run_chunks(work, 1000, 4)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+def test_slow_rows_come_in_smaller_chunks_than_fast_ones(n_threads, monkeypatch):
+    monkeypatch.setattr(_threads, "CHUNK_SECONDS", 0.005)
+    sizes = {}
+    for pause in (0.0, 0.001):
+        chunks = []
+
+        def work(start, stop, pause=pause, chunks=chunks):
+            time.sleep(pause * (stop - start))
+            chunks.append(stop - start)
+
+        _threads.run_chunks(work, 500, n_threads, least=2, most=100)
+        sizes[pause] = max(chunks)
+    assert sizes[0.001] <= 6
+    assert sizes[0.0] >= 500 // (4 * n_threads) // 2
+
+
+def test_an_error_stops_the_other_threads_after_their_chunk():
+    begun = []
+
+    def work(start, stop):
+        begun.append(start)
+        if len(begun) == 2:
+            raise ZeroDivisionError
+        time.sleep(0.01)
+
+    with pytest.raises(ZeroDivisionError):
+        _threads.run_chunks(work, 10_000, 2, least=1, most=1)
+    assert len(begun) < 10
+
+
+def test_an_interrupt_stops_all_threads_and_leaves_the_pool_usable():
+    begun, ended = [], []
+
+    def work(start, stop):
+        begun.append(start)
+        if threading.current_thread() is threading.main_thread() and len(begun) > 4:
+            raise KeyboardInterrupt
+        time.sleep(0.01)
+        ended.append(start)
+
+    with pytest.raises(KeyboardInterrupt):
+        _threads.run_chunks(work, 10_000, 3, least=1, most=1)
+    assert len(begun) < 20
+    assert len(ended) == len(begun) - 1  # no thread is left behind
+    seen = np.zeros(1000, dtype=int)
+
+    def count(start, stop):
+        seen[start:stop] += 1
+
+    _threads.run_chunks(count, 1000, 3)
+    assert (seen == 1).all()
