@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import Any
 from weakref import WeakSet
 
 import faiss
@@ -16,6 +19,8 @@ CHUNK_SECONDS = 0.05  # an interrupt waits for the chunks that are being worked 
 _pool: ThreadPoolExecutor | None = None
 _is_child = False
 _locks: WeakSet[Lock] = WeakSet()
+_blas_users: dict[object, int] = {}  # each block of `limit_blas`, and its thread
+_limited: list[tuple[Any, int]] = []  # libraries that are limited, and the caller's number of threads
 
 
 class Lock:
@@ -44,6 +49,68 @@ def _reset_after_fork() -> None:
     _pool, _is_child = None, True
     for lock in list(_locks):
         lock._free()
+    own = threading.get_ident()
+    for user in [user for user, thread in _blas_users.items() if thread != own]:
+        del _blas_users[user]
+    _settle_blas()
+
+
+_blas_lock = Lock()
+
+
+@functools.lru_cache(maxsize=1)
+def _find_blas(n_modules: int) -> list[Any]:
+    """Return the BLAS libraries of numpy and scipy, as threadpoolctl controls them.
+
+    One on OpenMP, as faiss's, is left alone: its number of threads is that of ``faiss.omp_set_num_threads``. Looking
+    for them takes a millisecond, so it is repeated only when modules were imported, which may have loaded more.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    return [library for library in found if getattr(library, "threading_layer", None) != "openmp"]
+
+
+def _settle_blas() -> None:
+    """Limit BLAS to one thread if there is a user, else restore it; can be repeated if it was interrupted."""
+    with _blas_lock:
+        if not _blas_users:
+            while _limited:
+                library, before = _limited[-1]
+                if library.get_num_threads() == 1:  # else someone has set it meanwhile
+                    _set_blas_threads(library, before)
+                _limited.pop()
+        elif not _limited:
+            for library in _find_blas(len(sys.modules)):
+                _limited.append((library, library.get_num_threads()))
+                _set_blas_threads(library, 1)
+
+
+def _set_blas_threads(library: Any, n: int) -> None:
+    library.set_num_threads(n)
+    if hasattr(library, "clear_controlling_thread"):  # else threadpoolctl 3.8 lets no other thread restore it
+        library.clear_controlling_thread()
+
+
+@contextmanager
+def limit_blas() -> Iterator[None]:
+    """Let BLAS compute on one thread in this block, or decorated function: its idle threads spin and take our cores.
+
+    The setting belongs to the process. The first of several blocks, nested or in other threads, changes it, and the
+    last one restores it.
+    """
+    user = object()
+    try:
+        _blas_users[user] = threading.get_ident()
+        _settle_blas()
+        yield
+    finally:
+        _blas_users.pop(user, None)
+        try:
+            _settle_blas()
+        except KeyboardInterrupt:
+            _settle_blas()
+            raise
 
 
 if hasattr(os, "register_at_fork"):
