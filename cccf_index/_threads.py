@@ -199,14 +199,17 @@ class _Chunks:
 
 
 def _wait(futures: list[Future[None]]) -> None:
-    """Wait until all have finished, also if a second Ctrl-C comes meanwhile."""
-    interrupt: BaseException | None = None
+    """Wait until all have finished, although a Ctrl-C may come meanwhile; a second one gives up."""
+    interrupts: list[BaseException] = []
     for future in futures:
-        future.cancel()  # has an effect if no thread of the pool has begun with it
-        while not future.done():
+        while True:
             try:
+                if future.cancel() or future.done():  # the former if no thread of the pool has begun with it
+                    break
                 future.exception()
             except KeyboardInterrupt as error:
-                interrupt = error
-    if interrupt is not None:
-        raise interrupt
+                interrupts.append(error)
+                if len(interrupts) > 1:
+                    raise
+    if interrupts:
+        raise interrupts[0]

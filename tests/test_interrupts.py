@@ -170,6 +170,29 @@ def test_an_interrupted_demo_says_so_in_one_line(tmp_path):
     assert_interrupted(process.returncode, stderr)
 
 
+def test_an_interrupt_in_a_destructor_is_repeated():
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import cccf_index.cli._main as commands\n"
+        "class Trap:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(0.1)\n"
+        "def run(words):\n"
+        "    Trap()\n"
+        "    time.sleep(60)\n"
+        "commands.run = run\n"
+        "from cccf_index.cli import main\n"
+        "sys.argv = ['cccf', 'demo']\n"
+        "sys.exit(main())"
+    )
+    begin = time.monotonic()
+    run = run_python(code)
+    assert time.monotonic() - begin < 60
+    assert_interrupted(run.returncode, run.stderr)
+
+
 @pytest.mark.parametrize("words", [["--help"], ["demo", "--help"], ["--version"]])
 def test_a_reader_that_closes_early_is_no_error(words, tmp_path):
     reading, writing = os.pipe()

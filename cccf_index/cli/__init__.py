@@ -38,7 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         if "--debug" in words:
             raise
-        return _report_interrupt(words, "\n")  # below a progress bar
+        code = _report_interrupt(words, "\n")  # below a progress bar
+        if is_program:
+            _flush_output()
+            os._exit(code)  # without waiting for threads, which may be compiling a kernel
+        return code
     finally:
         if is_program:
             signal.signal(signal.SIGINT, _exit_at_once)
@@ -67,9 +71,19 @@ def _repeat_interrupt(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
         return
     import _thread
-    import threading
 
-    threading.Timer(0.02, _thread.interrupt_main).start()
+    _thread.start_new_thread(_interrupt_soon, ())  # here it would be lost again
+
+
+def _interrupt_soon() -> None:
+    import threading
+    import time
+
+    time.sleep(0.02)
+    if hasattr(signal, "pthread_kill"):  # a real signal, which also ends a sleep; Windows has none
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _flush_output() -> None:
