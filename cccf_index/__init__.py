@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from cccf_index.codes import CompositionalCodes
-from cccf_index.index import IndexCCCF, clone_index, index_factory
-from cccf_index.io import deserialize_index, read_index, serialize_index, write_index
-from cccf_index.refine import IndexRefineCCCF
-from cccf_index.search.parameters import SearchParametersCCCF
-from cccf_index.warming import warm
+TYPE_CHECKING = False  # type checkers read it as True; `typing` itself takes longer than all other imports here
 
 __version__ = "0.6.0"
 
@@ -30,14 +23,42 @@ __all__ = [
 
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from cccf_index.catalogue import Catalogue
+    from cccf_index.codes import CompositionalCodes
+    from cccf_index.index import IndexCCCF, clone_index, index_factory
+    from cccf_index.io import deserialize_index, read_index, serialize_index, write_index
+    from cccf_index.refine import IndexRefineCCCF
+    from cccf_index.search.parameters import SearchParametersCCCF
+    from cccf_index.warming import warm
 else:
+    # Names are imported when they are used: numba and faiss take most of a second, and nothing that is imported before
+    # the command line starts can be interrupted without a traceback.
+    _MODULES = {
+        "Catalogue": "catalogue",
+        "CompositionalCodes": "codes",
+        "IndexCCCF": "index",
+        "IndexRefineCCCF": "refine",
+        "SearchParametersCCCF": "search.parameters",
+        "clone_index": "index",
+        "deserialize_index": "io",
+        "index_factory": "index",
+        "read_index": "io",
+        "serialize_index": "io",
+        "warm": "warming",
+        "write_index": "io",
+    }
 
     def __getattr__(name: str) -> Any:
-        if name == "Catalogue":  # imported when it is used, as it comes with the readers of ratings
-            from cccf_index.catalogue import Catalogue
+        import importlib.util
 
-            return Catalogue
+        if name in _MODULES:
+            value = getattr(importlib.import_module(f"cccf_index.{_MODULES[name]}"), name)
+            globals()[name] = value
+            return value
+        if not name.startswith("__") and importlib.util.find_spec(f"cccf_index.{name}"):
+            return importlib.import_module(f"cccf_index.{name}")
         raise AttributeError(f"module 'cccf_index' has no attribute {name!r}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cccf_index import _check
+from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
 from cccf_index.codes import CompositionalCodes
 from cccf_index.learning.alternation import Encoder, learn_codes
@@ -155,8 +155,9 @@ class CompositionalQuantizer:
         rng = np.random.default_rng(plan.seed)
         rows = candidates[sample_rows(len(candidates), plan.max_rows, rng)]
         queries = sample_rows(len(users), plan.max_rows, rng)
-        sides = Sides.from_vectors(items[rows], users[queries], None if counts is None else counts[rows])
-        self._encoder, self.history_ = learn_codes(sides, plan, bool(self.verbose))
+        with _threads.limit_blas():
+            sides = Sides.from_vectors(items[rows], users[queries], None if counts is None else counts[rows])
+            self._encoder, self.history_ = learn_codes(sides, plan, bool(self.verbose))
         self._plan, self.item_mean_ = plan, self._encoder.item_mean
 
     @property
@@ -185,6 +186,7 @@ class CompositionalQuantizer:
         self._check_fitted()
         return sum(array.nbytes for array in self._collect_arrays().values())
 
+    @_threads.limit_blas()
     def encode_items(self, item_vectors: ArrayLike) -> CompositionalCodes:
         """Return codes of items (n, p). The code of an item depends on no other item passed."""
         self._check_fitted()
@@ -210,6 +212,7 @@ class CompositionalQuantizer:
             parts.append(coded.pack())
         return CompositionalCodes.concatenate(parts)
 
+    @_threads.limit_blas()
     def _fit_to_heads(
         self,
         users: NDArray[np.float32],

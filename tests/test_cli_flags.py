@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cli_helpers import SMALL, assert_one_line, cccf
 
-from cccf_index.cli import COMMANDS
 from cccf_index.cli._flags import ALIASES, make_translator
+from cccf_index.cli._main import COMMANDS
 
 TEXTS = [  # command, what the library says, what the command says
     ("train", "`n_bits` must be an integer from 1 to 512, got 0.", "--bits must be an integer from 1 to 512, got 0."),

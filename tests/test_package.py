@@ -63,9 +63,29 @@ def test_dir_shows_what_is_public():
 
 
 def test_a_catalogue_is_imported_when_it_is_used():
-    code = "import sys, cccf_index as ci; assert 'cccf_index.datasets' not in sys.modules; ci.Catalogue.load"
+    code = (
+        "import sys, cccf_index as ci; ci.IndexCCCF, ci.read_index; "
+        "assert 'cccf_index.datasets' not in sys.modules; ci.Catalogue.load"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=300).returncode == 0
     assert cccf_index.Catalogue is cccf_index.catalogue.Catalogue
+
+
+def test_the_import_of_the_package_alone_is_light():
+    """The command line can be interrupted only after it."""
+    code = "import sys, cccf_index; sys.exit(any(name in sys.modules for name in ('numpy', 'numba', 'faiss')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=300).returncode == 0
+
+
+def test_a_star_import_brings_all_public_names():
+    names = {}
+    exec("from cccf_index import *", names)
+    assert set(cccf_index.__all__) <= set(names)
+
+
+def test_modules_of_the_package_need_no_import_of_their_own():
+    code = "import cccf_index as ci; ci.codes.CompositionalCodes, ci.io, ci.quantizer, ci.models.CCCF"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=300).returncode == 0
 
 
 def test_the_adapters_stand_in_the_package_of_a_checkout():
@@ -75,7 +95,7 @@ def test_the_adapters_stand_in_the_package_of_a_checkout():
 
 def test_the_index_does_without_models():
     """Whoever only searches need not load what trains."""
-    code = "import sys, cccf_index; sys.exit(any(name.startswith('cccf_index.models') for name in sys.modules))"
+    code = "import sys; from cccf_index import IndexCCCF, read_index; sys.exit(any(name.startswith('cccf_index.models') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=300).returncode == 0
 
 

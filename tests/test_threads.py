@@ -10,8 +10,11 @@ import sys
 import threading
 import time
 
+import faiss
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401 - has a BLAS of its own
+import threadpoolctl
 from helpers import Model, assert_same, filled_index, random_codes
 
 from cccf_index import IndexCCCF, SearchParametersCCCF, _threads
@@ -210,3 +213,194 @@ def test_an_error_in_any_chunk_reaches_the_caller():
 
     with pytest.raises(ZeroDivisionError):
         _threads.run_chunks(work, 1000, 4)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+def test_slow_rows_come_in_smaller_chunks_than_fast_ones(n_threads, monkeypatch):
+    monkeypatch.setattr(_threads, "CHUNK_SECONDS", 0.005)
+    sizes = {}
+    for pause in (0.0, 0.001):
+        chunks = []
+
+        def work(start, stop, pause=pause, chunks=chunks):
+            time.sleep(pause * (stop - start))
+            chunks.append(stop - start)
+
+        _threads.run_chunks(work, 500, n_threads, least=2, most=100)
+        sizes[pause] = max(chunks)
+    assert sizes[0.001] <= 6
+    assert sizes[0.0] >= 500 // (4 * n_threads) // 2
+
+
+def test_an_error_stops_the_other_threads_after_their_chunk():
+    begun = []
+
+    def work(start, stop):
+        begun.append(start)
+        if len(begun) == 2:
+            raise ZeroDivisionError
+        time.sleep(0.01)
+
+    with pytest.raises(ZeroDivisionError):
+        _threads.run_chunks(work, 10_000, 2, least=1, most=1)
+    assert len(begun) < 10
+
+
+def test_an_interrupt_stops_all_threads_and_leaves_the_pool_usable():
+    begun, ended = [], []
+
+    def work(start, stop):
+        begun.append(start)
+        if threading.current_thread() is threading.main_thread() and len(begun) > 4:
+            raise KeyboardInterrupt
+        time.sleep(0.01)
+        ended.append(start)
+
+    with pytest.raises(KeyboardInterrupt):
+        _threads.run_chunks(work, 10_000, 3, least=1, most=1)
+    assert len(begun) < 20
+    assert len(ended) == len(begun) - 1  # no thread is left behind
+    seen = np.zeros(1000, dtype=int)
+
+    def count(start, stop):
+        seen[start:stop] += 1
+
+    _threads.run_chunks(count, 1000, 3)
+    assert (seen == 1).all()
+
+
+def blas_threads():
+    """The number of threads of each BLAS library, and that of OpenMP, which is faiss's."""
+    return {library["filepath"]: library["num_threads"] for library in threadpoolctl.threadpool_info()}
+
+
+@pytest.fixture
+def two_blas_threads():
+    """BLAS on two threads, as on a machine with two cores; in this process it may be on one."""
+    before = [(library, library.get_num_threads()) for library in _threads._find_blas(len(sys.modules))]
+    openmp = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(2)
+    for library, _ in before:
+        _threads._set_blas_threads(library, 2)
+    yield blas_threads()
+    faiss.omp_set_num_threads(openmp)
+    for library, n in before:
+        _threads._set_blas_threads(library, n)
+
+
+def is_limited():
+    return all(library.get_num_threads() == 1 for library in _threads._find_blas(len(sys.modules)))
+
+
+def test_blas_has_one_thread_in_the_block_and_the_callers_number_afterwards(two_blas_threads):
+    assert not is_limited()
+    with _threads.limit_blas():
+        assert is_limited()
+        assert faiss.omp_get_max_threads() == 2
+        with _threads.limit_blas():
+            assert is_limited()
+        assert is_limited()
+    assert blas_threads() == two_blas_threads
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_error_restores_the_threads_of_blas(error, two_blas_threads):
+    with pytest.raises(error), _threads.limit_blas():
+        raise error
+    assert blas_threads() == two_blas_threads
+
+
+def test_an_interrupt_while_blas_is_restored_does_not_leave_it_limited(two_blas_threads, monkeypatch):
+    library = _threads._find_blas(len(sys.modules))[0]
+    restore, interrupts = library.set_num_threads, [KeyboardInterrupt]
+
+    def interrupted(n):
+        if n > 1 and interrupts:
+            raise interrupts.pop()
+        restore(n)
+
+    monkeypatch.setattr(library, "set_num_threads", interrupted)
+    with pytest.raises(KeyboardInterrupt), _threads.limit_blas():
+        pass
+    assert blas_threads() == two_blas_threads
+
+
+def test_the_last_of_two_threads_restores_the_threads_of_blas(two_blas_threads):
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with _threads.limit_blas():
+            inside.set()
+            leave.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    try:
+        assert inside.wait(60)
+        with _threads.limit_blas():
+            pass
+        assert is_limited()
+        with _threads.limit_blas():
+            leave.set()
+            other.join()  # the first to come leaves first
+            assert is_limited()
+        assert blas_threads() == two_blas_threads
+    finally:
+        leave.set()
+        other.join()
+    assert blas_threads() == two_blas_threads
+
+
+def test_a_number_of_blas_threads_that_was_set_meanwhile_stays(two_blas_threads):
+    library = _threads._find_blas(len(sys.modules))[0]
+    with _threads.limit_blas():
+        _threads._set_blas_threads(library, 3)
+    assert library.get_num_threads() == 3
+
+
+@needs_fork
+def test_a_child_forked_while_another_thread_trains_has_the_callers_blas_threads(two_blas_threads):
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with _threads.limit_blas():
+            inside.set()
+            leave.wait(60)
+
+    def report(queue):
+        queue.put(blas_threads())
+
+    other = threading.Thread(target=hold)
+    other.start()
+    try:
+        assert inside.wait(60)
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        child = context.Process(target=report, args=(queue,), daemon=True)
+        child.start()
+        found = queue.get(timeout=60)
+        child.join(timeout=60)
+    finally:
+        leave.set()
+        other.join()
+    assert found == two_blas_threads
+
+
+def test_training_limits_blas_and_a_search_does_not(two_blas_threads, monkeypatch):
+    limited = []
+    settle = _threads._settle_blas
+
+    def watch():
+        settle()
+        limited.append(is_limited())
+
+    monkeypatch.setattr(_threads, "_settle_blas", watch)
+    vectors = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+    index = IndexCCCF.from_embeddings(vectors, vectors, 2, 4, verbose=False)
+    assert any(limited)
+    assert not limited[-1]
+    limited.clear()
+    index.search(vectors, 5)
+    index.search(vectors, 5, params=SearchParametersCCCF(coded=True))
+    assert not limited
+    assert blas_threads() == two_blas_threads

@@ -1,115 +1,93 @@
 """The command line tool ``cccf``: demo, train, build, search, recommend, evaluate, inspect, bench, warm.
 
-A command is a module with `NAME`, `HELP`, `EXAMPLES`, ``add_arguments(parser)`` and ``run(arguments, console)``.
+A command is a module with `NAME`, `HELP`, `EXAMPLES`, ``add_arguments(parser)`` and ``run(arguments, console)``;
+`_main.py` lists them. This file imports next to nothing, so that Ctrl-C is answered while numpy, numba and faiss load.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
 import signal
 import sys
-import warnings
-from collections.abc import Sequence
-from typing import Any, NoReturn
 
-import faiss
+TYPE_CHECKING = False  # type checkers read it as True; `typing` itself takes longer than all other imports here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-from cccf_index import __version__
-from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train, warm
-from cccf_index.cli._console import Console
-from cccf_index.cli._files import parse_positive
-from cccf_index.cli._flags import make_translator
-
-COMMANDS: tuple[Any, ...] = (demo, train, build, search, recommend, evaluate, inspect, bench, warm)
-FAILED, INTERRUPTED, TERMINATED = 1, 130, 143  # argparse exits with 2 on a usage error
-EPILOG = """examples:
-  cccf demo                                        see the whole workflow on synthetic ratings, in a minute
-  cccf train ratings.csv -o model                  learn codes from your ratings
-  cccf build model -o items.cccf                   build an index from the codes
-  cccf search items.cccf --users 12,15 -k 10       search it
-"""
-
-
-def _make_common_parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    group = common.add_argument_group("options of every command")
-    group.add_argument("--threads", type=parse_positive, metavar="N", help="number of threads (default: all cores)")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
-    group.add_argument("--quiet", action="store_true", help="print only results and errors, no progress")
-    group.add_argument("--json", action="store_true", help="print the result as JSON")
-    group.add_argument("--debug", action="store_true", help="show the full traceback of an error")
-    return common
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    layout: Any = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="cccf",
-        description="Train, search and evaluate compositional codes for recommenders.",
-        epilog=EPILOG,
-        formatter_class=layout,
-    )
-    parser.add_argument("--version", action="version", version=f"cccf-index {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    common = _make_common_parser()
-    for command in COMMANDS:
-        own = commands.add_parser(
-            command.NAME,
-            help=command.HELP,
-            description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
-            epilog=f"examples:\n{command.EXAMPLES}",
-            parents=[common],
-            formatter_class=layout,
-        )
-        command.add_arguments(own)
-        own.set_defaults(run=command.run, usage=own.error, translate=make_translator(own))
-    return parser
-
-
-def _describe_error(error: BaseException) -> str:
-    """Return an error as one line."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.strerror}: {os.fspath(error.filename)}"
-    if isinstance(error, MemoryError):
-        return f"out of memory: {error}"
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _terminate(*_: Any) -> NoReturn:
-    raise SystemExit(TERMINATED)  # an exception, so that unfinished outputs are removed as after Ctrl-C
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
-    arguments = _make_parser().parse_args(argv)
-    console = Console(arguments.quiet, arguments.json)
-    warnings.showwarning = lambda message, *_, **__: console.note(f"warning: {arguments.translate(str(message))}")
-    if hasattr(signal, "SIGTERM"):
-        with contextlib.suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTERM, _terminate)
-    if arguments.threads:
-        faiss.omp_set_num_threads(arguments.threads)
+    """Run a command and return its exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
+
+    Without `argv` this is the program itself: it takes the words of the command line, and handles signals until it
+    exits.
+    """
+    is_program = argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    words = sys.argv[1:] if argv is None else argv
     try:
-        if arguments.seed < 0:
-            raise ValueError(f"--seed must be at least 0, got {arguments.seed}.")
-        arguments.run(arguments, console)
-        sys.stdout.flush()
-        return 0
+        if is_program:
+            signal.signal(signal.SIGINT, _exit_at_once)
+        from cccf_index.cli._main import run
+
+        if is_program:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.unraisablehook = _repeat_interrupt
+        return run(words)
     except KeyboardInterrupt:
-        if arguments.debug:
+        if "--debug" in words:
             raise
-        print(f"\ncccf {arguments.command}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader has closed, as in `cccf ... | head`
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except Exception as error:
-        if arguments.debug:
-            raise
-        print(f"cccf {arguments.command}: error: {arguments.translate(_describe_error(error))}", file=sys.stderr)
-        if not isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):
-            print("This looks like a bug; run again with --debug and report it.", file=sys.stderr)
-        return FAILED
+        code = _report_interrupt(words, "\n")  # below a progress bar
+        if is_program:
+            _flush_output()
+            os._exit(code)  # without waiting for threads, which may be compiling a kernel
+        return code
+    finally:
+        if is_program:
+            signal.signal(signal.SIGINT, _exit_at_once)
+        _flush_output()
+
+
+def _exit_at_once(*_: Any) -> None:
+    """End the process while modules are imported, or while it exits.
+
+    Nothing needs to be cleaned up then, and an exception could be raised in a callback, which would print and lose it.
+    """
+    os._exit(_report_interrupt(sys.argv[1:]))
+
+
+def _report_interrupt(words: Sequence[str], before: str = "") -> int:
+    try:  # noqa: SIM105 - contextlib would be one more import before Ctrl-C is handled
+        print(f"{before}{' '.join(['cccf', *words[:1]])}: interrupted", file=sys.stderr, flush=True)
+    except OSError:  # nobody reads any more
+        pass
+    return INTERRUPTED
+
+
+def _repeat_interrupt(unraisable: Any) -> None:
+    """Repeat an interrupt that came in a destructor or a callback, where Python prints and forgets exceptions."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+        return
+    import _thread
+
+    _thread.start_new_thread(_interrupt_soon, ())  # here it would be lost again
+
+
+def _interrupt_soon() -> None:
+    import threading
+    import time
+
+    time.sleep(0.02)
+    if hasattr(signal, "pthread_kill"):  # a real signal, which also ends a sleep; Windows has none
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has closed, as in `cccf ... | head`; Python flushes once more when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

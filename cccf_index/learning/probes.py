@@ -14,6 +14,7 @@ from cccf_index.learning.sides import Sides, sample_rows
 LIST = 50  # items at the head of a probe's list, or a twentieth of all items if that is less
 MOST_LISTS = 256  # lists that an item is fitted to, at most
 LIST_SHARE = 0.1  # weight of the errors at the head of lists, relative to the errors of all pairs
+BATCH = 64  # probes that are compared with all items at a time
 CHUNK = 2048  # items that are compared with all probes at a time
 
 
@@ -32,13 +33,17 @@ class Probes(NamedTuple):
         head = max(1, min(LIST, len(sides.items) // 20))
         thresholds, tied = np.empty(len(vectors), dtype=np.float32), np.empty(len(vectors), dtype=bool)
 
-        def work(start: int, stop: int) -> None:
-            scores = vectors[start:stop] @ sides.items.T
-            thresholds[start:stop] = np.partition(scores, -head, axis=1)[:, -head]
-            tied[start:stop] = np.count_nonzero(scores >= thresholds[start:stop, None], axis=1) > 2 * head
+        # batches of one size, whatever the threads: BLAS rounds differently depending on the batch
+        n_batches = -(-len(vectors) // BATCH)
 
-        # chunks of one size, whatever the threads: BLAS rounds differently depending on the batch
-        _threads.run_chunks(work, len(vectors), _threads.thread_count(0), least=64, most=64)
+        def work(start: int, stop: int) -> None:
+            for batch in range(start, stop):
+                rows = slice(len(vectors) * batch // n_batches, len(vectors) * (batch + 1) // n_batches)
+                scores = vectors[rows] @ sides.items.T
+                thresholds[rows] = np.partition(scores, -head, axis=1)[:, -head]
+                tied[rows] = np.count_nonzero(scores >= thresholds[rows, None], axis=1) > 2 * head
+
+        _threads.run_chunks(work, n_batches, _threads.thread_count(0), least=1, most=4)
         vectors, thresholds = vectors[~tied], thresholds[~tied]  # a list of ties has no head
         if not len(vectors):
             return None

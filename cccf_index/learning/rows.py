@@ -104,7 +104,7 @@ class CodedRows(NamedTuple):
             scratch = code_rows.make_scratch(len(frame.gram), self.weights.shape[1])
             code_rows.code_rows(*form, max_active, rounds, self.signs, self.weights, *scratch, start, stop)
 
-        _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=1024)
+        _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
 
 
 def map_rows(x: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.float32]:

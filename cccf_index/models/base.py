@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from cccf_index import _check
+from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
 from cccf_index._exclude import Exclude, make_exclusion_matrix
 from cccf_index.learning.history import Iteration
@@ -53,6 +53,7 @@ class Recommender(abc.ABC):
     def _encode(self, matrix: sparse.csr_array, side: str) -> Any:
         """Represent new users (`side` is "user") or items ("item") by the rows of their ratings."""
 
+    @_threads.limit_blas()
     def encode_users(self, user_items: Any) -> Any:
         """Represent new users by their ratings: the row update of `fit`, with the items fixed.
 
@@ -69,6 +70,7 @@ class Recommender(abc.ABC):
         self._check_fitted()
         return self._encode(_check.ratings(user_items, "user_items", self.n_items_), "user")
 
+    @_threads.limit_blas()
     def encode_items(self, item_users: Any) -> Any:
         """Represent new items by their ratings: the row update of `fit`, with the users fixed.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cccf_index import _check
+from cccf_index import _check, _threads
 from cccf_index.codes import MAX_BITS, CompositionalCodes
 from cccf_index.learning.history import Iteration
 from cccf_index.models._coded import CodeModel, find_rating_range, scale_ratings
@@ -76,6 +76,7 @@ class BCCF(CodeModel):
         self.seed = seed
         self.verbose = verbose
 
+    @_threads.limit_blas()
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> BCCF:
         """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         n_bits = _check.integer(self.n_bits, "n_bits", 1, MAX_BITS)

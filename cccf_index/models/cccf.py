@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cccf_index import _check
+from cccf_index import _check, _threads
 from cccf_index.codes import CompositionalCodes
 from cccf_index.learning.heads import HEAD
 from cccf_index.models._catalogue_tuning import Preference
@@ -197,6 +197,7 @@ class CCCF(DiscreteModel):
         self.normalize = normalize
         self.objective = objective
 
+    @_threads.limit_blas()
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> CCCF:
         """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         _check.choice(self.weights, "weights", ("learned", "kernel"))
@@ -304,6 +305,7 @@ class CCCF(DiscreteModel):
             targets = matrix
         return self._get_teacher().encode(matrix, targets, side)
 
+    @_threads.limit_blas()
     def transform_users(self, user_items: Any) -> NDArray[np.float32]:
         """Return real-valued queries, float32 (n, n_components * n_bits), of new users by their ratings (n, n_items).
 
@@ -315,6 +317,7 @@ class CCCF(DiscreteModel):
         matrix = _check.ratings(user_items, "user_items", self.n_items_)
         return self._make_queries(self._encode_vectors(matrix, "user"), matrix)[1]
 
+    @_threads.limit_blas()
     def encode_user_bias(self, user_items: Any) -> NDArray[np.float32]:
         """Return the ``user_bias_``, float32 (n,), of new users by their ratings (n, n_items); 0 for kernel weights."""
         self._check_fitted()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cccf_index import _threads
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._coded import DiscreteModel
 
@@ -54,6 +55,7 @@ class DCF(DiscreteModel):
     CompositionalCodes(n=100, n_components=1, n_bits=16, sparsity=0.00)
     """
 
+    @_threads.limit_blas()
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> DCF:
         """Learn codes from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         ratings = self._check_observed(user_items, item_features=item_features, user_features=user_features)

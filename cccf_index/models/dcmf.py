@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _check
+from cccf_index import _check, _threads
 from cccf_index.codes import CompositionalCodes
 from cccf_index.models._features import FeatureFit
 from cccf_index.models.dcf import DCF
@@ -93,6 +93,7 @@ class DCMF(DCF):
         self.item_strength = item_strength
         self.feature_ridge = feature_ridge
 
+    @_threads.limit_blas()
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> DCMF:
         """Learn codes from ratings and side features.
 
@@ -118,6 +119,7 @@ class DCMF(DCF):
         )
         return self
 
+    @_threads.limit_blas()
     def encode_users(self, user_items: Any, user_features: Any = None) -> CompositionalCodes:
         """Return codes of new users from their ratings (n, n_items) and features (n, any), with the items fixed.
 
@@ -128,6 +130,7 @@ class DCMF(DCF):
             _check.ratings(user_items, "user_items", self.n_items_), "user", user_features
         )
 
+    @_threads.limit_blas()
     def encode_items(self, item_users: Any, item_features: Any = None) -> CompositionalCodes:
         """Return codes of new items from their ratings (n, n_users) and features (n, any), with the users fixed.
 

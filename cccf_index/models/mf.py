@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from cccf_index import _check
+from cccf_index import _check, _threads
 from cccf_index.learning.history import Iteration
 from cccf_index.models._als import Alternation, Ridge, solve_rows
 from cccf_index.models._rows import Observed, RatingRows
@@ -108,6 +108,7 @@ class MF(Recommender):
         self.unobserved_rating = unobserved_rating
         self.ridge_power = ridge_power
 
+    @_threads.limit_blas()
     def fit(self, user_items: Any, *, item_features: Any = None, user_features: Any = None) -> MF:
         """Learn factors from a scipy.sparse matrix of ratings (n_users, n_items); a stored zero is a rating of zero."""
         n_factors = _check.integer(self.n_factors, "n_factors", 1, MAX_FACTORS)
