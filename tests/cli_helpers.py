@@ -1,14 +1,19 @@
 """What the tests of the command line share: the installed script, and small files that it is fed with."""
 
 import contextlib
+import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
+import warnings
 
+import faiss
 import numpy as np
 
+from cccf_index.cli import main
 from cccf_index.datasets import synthetic_ratings
 
 SCRIPT = pathlib.Path(sys.executable).with_name("cccf")
@@ -34,6 +39,27 @@ def script_command(arguments, limit=0):
 
 
 def cccf(*arguments, cwd, code=0, limit=0):
+    """Run a command in this process, which has numba and faiss in memory; with a `limit` as `cccf_script` does."""
+    if limit:
+        return cccf_script(*arguments, cwd=cwd, code=code, limit=limit)
+    before, threads, terminate = os.getcwd(), faiss.omp_get_max_threads(), signal.getsignal(signal.SIGTERM)
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        os.chdir(cwd)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+            warnings.simplefilter("always")
+            found = main([str(word) for word in arguments])
+    except SystemExit as error:  # of argparse
+        found = error.code
+    finally:
+        os.chdir(before)
+        faiss.omp_set_num_threads(threads)
+        signal.signal(signal.SIGTERM, terminate)
+    assert found == code, err.getvalue()
+    return subprocess.CompletedProcess(arguments, found, out.getvalue(), err.getvalue())
+
+
+def cccf_script(*arguments, cwd, code=0, limit=0):
     """Run the installed script; `limit` is how many bytes it may write to a file: a disk that gets full."""
     run = subprocess.run(
         script_command(arguments, limit),

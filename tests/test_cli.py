@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from cli_helpers import SCRIPT, SMALL, TIMEOUT, assert_one_line, cccf, listed
+from cli_helpers import SCRIPT, SMALL, TIMEOUT, assert_one_line, cccf, cccf_script, listed
 
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
@@ -242,7 +242,7 @@ def test_quiet_says_nothing_but_the_result(folder):
 
 
 def test_debug_shows_the_traceback(folder):
-    run = cccf("search", "missing.cccf", "--users", "1", "--debug", cwd=folder, code=1)
+    run = cccf_script("search", "missing.cccf", "--users", "1", "--debug", cwd=folder, code=1)
     assert "Traceback" in run.stderr
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_helpers import TIMEOUT, cccf
+from cli_helpers import TIMEOUT, cccf_script
 from numba import njit
 
 import cccf_index as ci
@@ -101,8 +101,8 @@ print("\\n".join(compiled))
 @pytest.mark.slow
 def test_after_warm_a_second_process_compiles_nothing(tmp_path):
     """In the cache of this machine: what other tests have compiled need not be compiled again."""
-    cccf("warm", "--all", "--quiet", cwd=tmp_path)
-    again = json.loads(cccf("warm", "8x16", "--all", "--json", cwd=tmp_path).stdout)
+    cccf_script("warm", "--all", "--quiet", cwd=tmp_path)
+    again = json.loads(cccf_script("warm", "8x16", "--all", "--json", cwd=tmp_path).stdout)
     assert sum(step["compiled"] for step in again["steps"]) == 0
     assert sum(step["loaded"] for step in again["steps"]) > 30
     command = [sys.executable, "-W", "ignore", "-c", USE]

@@ -4,6 +4,8 @@ Kernels are compiled without reference counts, which would cost more than everyt
 allocate; what they need is allocated in Python and passed on. `inner` says what else is left out.
 """
 
+import threading
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,37 @@ else:
     COMPILERS = [{"pipeline_class": InnerCompiler}, {"pipeline_class": EntryCompiler}]
 
 
+def _compile_apart(dispatcher: Any) -> Any:
+    """Let a function be compiled on a thread of its own: numba does not survive Ctrl-C in the middle of it.
+
+    The caller is interrupted at once, and the thread finishes, so the next call finds the function compiled.
+    """
+    compile_here = getattr(dispatcher, "compile", None)
+    if compile_here is None:  # NUMBA_DISABLE_JIT
+        return dispatcher
+
+    def compile_there(signature: Any) -> Any:
+        outcome: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                outcome.set_result(compile_here(signature))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
+            return compile_here(signature)
+        threading.Thread(target=work, name="cccf-compile").start()
+        return outcome.result()
+
+    dispatcher.compile = compile_there
+    return dispatcher
+
+
 def _make_entry(**options: Any) -> Any:
     """Return a decorator for functions that Python calls, whose machine code is kept on disk."""
     compile_lazily = njit(**options)
-    return lambda function: cached(compile_lazily(function))
+    return lambda function: _compile_apart(cached(compile_lazily(function)))
 
 
 OPTIONS = {"nogil": True, "_nrt": False}
