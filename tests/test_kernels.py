@@ -45,8 +45,8 @@ def _block_mask(address, first, n_words, planes, n_planes, factors, top, limit):
 
 
 @as_entry
-def _prepare_coded(address, room, words, weights, bias_scales, n_bits, slack):
-    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, ONE)
+def _prepare_coded(address, room, starts, words, weights, bias_scales, n_bits, slack):
+    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ONE)
     segment, call = view_segment(address), view_call(place)
     unit = prepare_query(segment, call, ZERO, ZERO, words.dtype.type, weights.dtype.type, None)
     measure_cells(segment, call, ZERO)
@@ -54,8 +54,8 @@ def _prepare_coded(address, room, words, weights, bias_scales, n_bits, slack):
 
 
 @as_entry
-def _prepare_real(address, room, words, vectors, n_bits, slack):
-    place = start_real(address, room, words, vectors, n_bits, slack, ONE)
+def _prepare_real(address, room, starts, words, vectors, n_bits, slack):
+    place = start_real(room, starts, words, vectors, n_bits, slack, ONE)
     segment, call = view_segment(address), view_call(place)
     unit = prepare_query(segment, call, ZERO, ZERO, words.dtype.type, np.float32, np.float32)
     measure_cells(segment, call, ZERO)
@@ -65,9 +65,9 @@ def _prepare_real(address, room, words, vectors, n_bits, slack):
 def prepare(segment, batch):
     """Prepare the one query of a batch; return planes, factors, what a unit is worth, and the slips of the cells."""
     n_cells = len(segment.tables.cell_groups)
-    room = make_room(batch, 1, n_cells)
+    room, starts = make_room(batch, 1, n_cells)
     kernel = _prepare_real if isinstance(batch, RealBatch) else _prepare_coded
-    place, unit = kernel(segment.address, room, *batch)
+    place, unit = kernel(segment.address, room, starts, *batch)
     offset = place - room.ctypes.data
     call = room[offset : offset + CALL_RECORD.itemsize].view(CALL_RECORD)[0]
 

@@ -7,13 +7,12 @@ the types of words and scores alone, and quickly.
 from __future__ import annotations
 
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index.kernels.decorators import shared
+from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.limits import BLOCK, PLANES
 
 TILE = 16  # queries that look at a block while it is in the first cache
@@ -55,50 +54,30 @@ _TABLES = (
     "sketch_error",  # float32 (G,): the largest error of that, from rounding the query
 )
 CALL_RECORD = np.dtype([*((name, "i8") for name in (*_ARGUMENTS, *_TABLES)), ("slack", "f8")])
-
-
-@shared
-def round_up(n):
-    """Return the next multiple of a cache line."""
-    return (n + LINE - 1) // LINE * LINE
-
-
-# Invariant: what follows from the address and counts alone; `count_bytes` runs the same lines in Python.
-@shared
-def place_tables(call, address, n_components, n_cells):
-    """Place the working tables from an address on; return where they end."""
-    tile, n_bits = call.tile, call.n_bits
-    n_bytes = 0 if call.n_planes == 1 else (n_bits + 7) // 8
-    call.planes = address
-    call.factors = call.planes + round_up(tile * n_components * call.n_words * call.n_planes * call.word_size)
-    call.sums = call.factors + round_up(tile * n_components * 2)
-    call.products = call.sums + round_up(tile * n_components * n_bytes * 2 * 16 * 4)
-    call.caps = call.products + round_up(tile * n_cells * 4)
-    call.slips = call.caps + round_up(tile * n_cells * 4)
-    call.next_block = call.slips + round_up(tile * n_cells * 4)
-    call.keys = call.next_block + round_up(tile * n_cells * 8)
-    call.heap = call.keys + round_up(n_cells * 4)
-    call.units = call.heap + round_up(n_cells * 8)
-    call.norms = call.units + round_up(tile * 8)
-    call.min_distances = call.norms + round_up(tile * 8)
-    call.min_sketches = call.min_distances + round_up(tile * 8)
-    call.stale = call.min_sketches + round_up(tile * 2)
-    call.room = call.stale + round_up(tile * 2)
-    call.item_weights = call.room + BLOCK * 8
-    call.vector = call.item_weights + BLOCK * 8
-    call.reach = call.vector + round_up(n_components * n_bits * 4)
-    call.sketch_reach = call.reach + round_up(n_components * 4)
-    call.sketch_error = call.sketch_reach + round_up(n_components * 4)
-    return call.sketch_error + round_up(n_components * 4)
+FIRST_TABLE, N_TABLES = len(_ARGUMENTS), len(_TABLES)
 
 
 @lru_cache(maxsize=256)
-def count_bytes(
+def place_tables(
     tile: int, n_bits: int, n_words: int, word_size: int, n_planes: int, n_components: int, n_cells: int
-) -> int:
-    """Return the bytes that a call needs for its record and tables, wherever they begin."""
-    call: Any = SimpleNamespace(tile=tile, n_bits=n_bits, n_words=n_words, word_size=word_size, n_planes=n_planes)
-    return 2 * LINE + CALL_RECORD.itemsize + place_tables(call, 0, n_components, n_cells)
+) -> tuple[NDArray[np.int64], int]:
+    """Return where the tables begin, in bytes from the record on, int64 (N_TABLES,), and the bytes of the whole room.
+
+    It begins anywhere, and the record at the next cache line.
+    """
+    per_code, per_cell = tile * n_components, tile * n_cells
+    n_sums = 0 if n_planes == 1 else per_code * 32 * ((n_bits + 7) // 8)
+    sizes = {
+        "planes": per_code * n_words * n_planes * word_size, "factors": 2 * per_code, "sums": 4 * n_sums,
+        "products": 4 * per_cell, "caps": 4 * per_cell, "slips": 4 * per_cell, "next_block": 8 * per_cell,
+        "keys": 4 * n_cells, "heap": 8 * n_cells, "units": 8 * tile, "norms": 8 * tile, "min_distances": 8 * tile,
+        "min_sketches": 2 * tile, "stale": 2 * tile, "room": 8 * BLOCK, "item_weights": 8 * BLOCK,
+        "vector": 4 * n_components * n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
+        "sketch_error": 4 * n_components,
+    }  # fmt: skip
+    lines = [-(-size // LINE) for size in (CALL_RECORD.itemsize, *(sizes[name] for name in _TABLES))]
+    ends = LINE * np.cumsum(lines)
+    return freeze(ends[:-1]), int(ends[-1]) + LINE
 
 
 class CodedBatch(NamedTuple):
@@ -120,12 +99,13 @@ class RealBatch(NamedTuple):
     slack: float  # how much of a score may be rounding
 
 
-def make_room(batch: CodedBatch | RealBatch, n: int, n_cells: int) -> NDArray[np.uint8]:
-    """Return room for the record and tables of a call with n queries of a batch."""
+def make_room(batch: CodedBatch | RealBatch, n: int, n_cells: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return room for the record and tables of a call with n queries of a batch, and where the tables begin in it."""
     _, n_components, n_words = batch.words.shape
     n_planes = 1 if isinstance(batch, CodedBatch) else PLANES
-    size = count_bytes(min(n, TILE), batch.n_bits, n_words, batch.words.itemsize, n_planes, n_components, n_cells)
-    return np.empty(size, np.uint8)
+    tile, word_size = min(n, TILE), batch.words.itemsize
+    starts, size = place_tables(tile, batch.n_bits, n_words, word_size, n_planes, n_components, n_cells)
+    return np.empty(size, np.uint8), starts
 
 
 class Filters(NamedTuple):

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
 from cccf_index.kernels.cache import cached
 
@@ -58,7 +57,6 @@ def _make_entry(**options: Any) -> Any:
 OPTIONS = {"nogil": True, "_nrt": False}
 INNER, ENTRY = ({**OPTIONS, **compiler} for compiler in COMPILERS)
 kernel = njit(**INNER)  # called by other kernels
-shared = register_jitable(**INNER)  # called by other kernels and from Python, where it is not compiled
 entry = _make_entry(**ENTRY)  # called from Python
 
 # The compiler may reorder sums, so that they use all lanes of a register; the order is the same in every run.

@@ -2,7 +2,7 @@
 
 Entry points take flat arguments: unpacking a tuple costs more than a query. Those of queries come in the order of
 `CodedBatch` or `RealBatch`, those of filters in the order of `Filters`; before them come the address of the segment's
-record and the room that `make_room` made.
+record and what `make_room` made.
 """
 
 from __future__ import annotations
@@ -11,43 +11,42 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cccf_index.kernels.calls import CALL_RECORD, TILE, place_tables, round_up
+from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES, TILE
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
 from cccf_index.kernels.heaps import EMPTY_ID
 from cccf_index.kernels.limits import PLANES
-from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment
+from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
 from cccf_index.kernels.scoring import score_rows
 from cccf_index.kernels.search import offer, score_all, search, search_brute_force
 from cccf_index.kernels.sketches import prepare_query
 
-RECORD_SIZE = CALL_RECORD.itemsize
-
 
 @kernel
-def start_call(address, room, words, n_bits, n_planes, slack, n):
-    """Write the record of a call with n queries into its room, and place its tables; return the record's address."""
-    place, segment = round_up(address_of(room)), view_segment(address)
+def start_call(room, starts, words, n_bits, n_planes, slack, n):
+    """Write the record of a call with n queries into its room; return the record's address."""
+    place = (address_of(room) + LINE - 1) // LINE * LINE
     call = view_call(place)
     call.words, call.weights, call.bias_scales, call.vectors = address_of(words), 0, 0, 0
     call.n_words, call.word_size, call.n_bits = words.shape[2], words.itemsize, n_bits
     call.n_planes, call.slack, call.n_queries, call.tile = n_planes, slack, n, n if n < TILE else TILE
-    place_tables(call, round_up(place + RECORD_SIZE), segment.n_components, segment.n_cells)
+    for j in range(N_TABLES):
+        write(place, FIRST_TABLE + j, place + starts[j])
     return place
 
 
 @kernel
-def start_coded(address, room, words, weights, bias_scales, n_bits, slack, n):
+def start_coded(room, starts, words, weights, bias_scales, n_bits, slack, n):
     """Start a call with n codes."""
-    place = start_call(address, room, words, n_bits, ONE, slack, n)
+    place = start_call(room, starts, words, n_bits, ONE, slack, n)
     call = view_call(place)
     call.weights, call.bias_scales = address_of(weights), address_of(bias_scales)
     return place
 
 
 @kernel
-def start_real(address, room, words, vectors, n_bits, slack, n):
+def start_real(room, starts, words, vectors, n_bits, slack, n):
     """Start a call with n vectors."""
-    place = start_call(address, room, words, n_bits, np.int64(PLANES), slack, n)
+    place = start_call(room, starts, words, n_bits, np.int64(PLANES), slack, n)
     view_call(place).vectors = address_of(vectors)
     return place
 
@@ -63,68 +62,94 @@ def describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids):
 
 @entry
 def search_coded(
-    address, room, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, budget, complete,
-    scores, ids,
+    address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, budget,
+    complete, scores, ids,
 ):  # fmt: skip
     """Search a segment with codes; scores, ids: heaps (nq, k). See `search.search`."""
-    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, scores.shape[0])
+    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
     describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
     search(view_segment(address), view_call(place), budget, complete, words.dtype.type, scores.dtype.type, None)
 
 
 @entry
 def search_real(
-    address, room, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, budget, complete, scores, ids
+    address,
+    room,
+    starts,
+    words,
+    vectors,
+    n_bits,
+    slack,
+    deleted,
+    exclude_starts,
+    exclude_ids,
+    budget,
+    complete,
+    scores,
+    ids,
 ):
     """Search a segment with vectors; scores, ids: heaps (nq, k). See `search.search`."""
-    place = start_real(address, room, words, vectors, n_bits, slack, scores.shape[0])
+    place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
     describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
     search(view_segment(address), view_call(place), budget, complete, words.dtype.type, np.float32, np.float32)
 
 
 @entry
 def brute_force_coded(
-    address, room, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, every, scores, ids
+    address,
+    room,
+    starts,
+    words,
+    weights,
+    bias_scales,
+    n_bits,
+    slack,
+    deleted,
+    exclude_starts,
+    exclude_ids,
+    every,
+    scores,
+    ids,
 ):
     """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
-    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, scores.shape[0])
+    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
     describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, None, every)
 
 
 @entry
 def brute_force_real(
-    address, room, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, every, scores, ids
+    address, room, starts, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, every, scores, ids
 ):
     """Score every item of a segment with vectors; every: room for the scores. See `search.search_brute_force`."""
-    place = start_real(address, room, words, vectors, n_bits, slack, scores.shape[0])
+    place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
     describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, np.float32, every)
 
 
 @entry
-def score_coded(address, room, words, weights, bias_scales, n_bits, slack, scores):
+def score_coded(address, room, starts, words, weights, bias_scales, n_bits, slack, scores):
     """Fill `scores` (n,) with the exact score of every row of a segment for one code."""
-    place = start_coded(address, room, words, weights, bias_scales, n_bits, slack, ONE)
+    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ONE)
     score_all(view_segment(address), view_call(place), ZERO, words.dtype.type, None, scores)
 
 
 @entry
-def score_real(address, room, words, vectors, n_bits, slack, scores):
+def score_real(address, room, starts, words, vectors, n_bits, slack, scores):
     """Fill `scores` (n,) with the exact score of every row of a segment for one vector."""
-    place = start_real(address, room, words, vectors, n_bits, slack, ONE)
+    place = start_real(room, starts, words, vectors, n_bits, slack, ONE)
     score_all(view_segment(address), view_call(place), ZERO, words.dtype.type, np.float32, scores)
 
 
 # O(G * r + log groups) for each row.
 @entry
-def rank_rows(address, room, words, vectors, n_bits, slack, rows, no_ids, scores, ids):
+def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids, scores, ids):
     """Offer to the heaps of real-valued queries the given rows, int64 (nq, any), as far as they are not empty.
 
     no_ids: zeros, int64 (nq + 1,), as nothing is excluded.
     """
     word, real = words.dtype.type, np.float32
-    place = start_real(address, room, words, vectors, n_bits, slack, scores.shape[0])
+    place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
     describe_results(place, room[:0], no_ids, no_ids[:0], scores, ids)
     segment, call = view_segment(address), view_call(place)
     starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)

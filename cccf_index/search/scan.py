@@ -48,13 +48,13 @@ def _search_part(
     if options.shortlist and isinstance(queries, RealQueries):
         likely, chosen = make_heaps(n, min(options.shortlist * scores.shape[1], len(part)), BELOW_ALL["f"])
         drafts = queries.nearest_codes.batch(rows)
-        search_coded(segment.row_address, room, *drafts, *filters, budget, complete, likely, chosen)
-        rank_rows(segment.address, room, *batch, chosen, np.zeros(n + 1, np.int64), scores, ids)
+        search_coded(segment.row_address, *room, *drafts, *filters, budget, complete, likely, chosen)
+        rank_rows(segment.address, *room, *batch, chosen, np.zeros(n + 1, np.int64), scores, ids)
     elif options.prune:
-        queries.entries.search(segment.address, room, *batch, *filters, budget, complete, scores, ids)
+        queries.entries.search(segment.address, *room, *batch, *filters, budget, complete, scores, ids)
     else:
         every = np.empty(len(segment), dtype=scores.dtype)
-        queries.entries.brute_force(segment.address, room, *batch, *filters, every, scores, ids)
+        queries.entries.brute_force(segment.address, *room, *batch, *filters, every, scores, ids)
 
 
 def _make_filters(part: Part, excluded: ExcludedIds, rows: slice) -> Filters:
@@ -99,7 +99,7 @@ def _find_above(
         score = np.empty(len(part.segment), dtype=queries.score_type)
         batch = queries.batch(slice(query, query + 1))
         room = make_room(batch, 1, len(part.segment.tables.cell_groups))
-        queries.entries.score(part.segment.address, room, *batch, score)
+        queries.entries.score(part.segment.address, *room, *batch, score)
         distance = (score / queries.divisors[query]).astype(np.float32)
         good = distance > threshold
         if part.n_dead:
