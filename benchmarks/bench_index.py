@@ -26,6 +26,12 @@ import cccf_index as ci
 rng = np.random.default_rng(0)
 codes = ci.CompositionalCodes(rng.integers(0, 2**16, (1000, 8, 1), dtype=np.uint16), rng.random((1000, 8)), 16)
 kind = sys.argv[1]
+if kind == "from_embeddings, 20,000 x 64":
+    vectors = rng.standard_normal((20_000, 64)).astype(np.float32)
+    start = time.perf_counter()
+    ci.IndexCCCF.from_embeddings(vectors, vectors[:5000])
+    print(time.perf_counter() - start)
+    sys.exit()
 index = ci.IndexCCCF(8, 16, scale=None if kind == "float weights" else 100)
 index.add(codes)
 query = rng.standard_normal((1, 128)) if kind == "real-valued query" else codes[:1]
@@ -110,12 +116,12 @@ def measure_files(n: int) -> dict[str, float]:
 
 
 def measure_first_call() -> dict[str, float]:
-    """Time the first search of new processes, with an empty and with a filled kernel cache."""
+    """Time the first call of new processes, with an empty and with a filled kernel cache."""
     results = {}
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "CCCF_CACHE_DIR": cache}
         for state in ("compiling", "cached"):
-            for kind in ("codes", "float weights", "real-valued query"):
+            for kind in ("codes", "float weights", "real-valued query", "from_embeddings, 20,000 x 64"):
                 command = [sys.executable, "-c", FIRST_CALL, kind]
                 out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
                 results[f"{kind}, {state}, s"] = float(out.stdout)
@@ -133,7 +139,7 @@ def main() -> None:
         "bytes per item": measure_memory(arguments.items),
         "building, one thread": measure_building(arguments.items),
         "files": measure_files(arguments.items),
-        "first search in a process": measure_first_call(),
+        "first call in a process": measure_first_call(),
     }
     report_results("index", "python benchmarks/bench_index.py --save", results, arguments.save)
 

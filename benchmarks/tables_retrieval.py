@@ -222,7 +222,7 @@ def index_memory() -> str:
 def index_costs() -> str:
     """Return what building, files and first searches cost."""
     found, lines = load_results("index"), []
-    for topic in ("building, one thread", "files", "first search in a process"):
+    for topic in ("building, one thread", "files", "first call in a process"):
         for key, value in found[topic].items():
             text = f"{value:.1f}x"
             if key.endswith(", s"):

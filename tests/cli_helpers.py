@@ -75,11 +75,9 @@ def cccf_script(*arguments, cwd, code=0, limit=0):
 
 
 @contextlib.contextmanager
-def running(*arguments, cwd, seconds=TIMEOUT):
-    """Start the installed script; it is killed at the end of the block, however that ends, or after `seconds`."""
-    process = subprocess.Popen(
-        script_command(arguments), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def start_process(command, seconds=TIMEOUT, **options):
+    """Start a process that is killed at the end of the block, however that ends, or after `seconds`."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
     watchdog = threading.Timer(seconds, process.kill)  # whoever reads from the child then reads its end
     watchdog.start()
     try:
@@ -90,6 +88,11 @@ def running(*arguments, cwd, seconds=TIMEOUT):
                 process.kill()  # nothing happens to one that has ended
     finally:
         watchdog.cancel()
+
+
+def running(*arguments, cwd, seconds=TIMEOUT):
+    """Start the installed script, see `start_process`."""
+    return start_process(script_command(arguments), seconds, cwd=cwd)
 
 
 def assert_one_line(run, *words):

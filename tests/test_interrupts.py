@@ -1,15 +1,13 @@
 """Ctrl-C at any moment: the command line ends with one line and code 130, Python code with a KeyboardInterrupt."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
-from cli_helpers import SCRIPT, TIMEOUT, running
+from cli_helpers import SCRIPT, TIMEOUT, running, start_process
 
 pytestmark = [
     pytest.mark.slow,
@@ -129,22 +127,6 @@ def test_an_interrupt_during_an_import_gives_one_line(module, start, tmp_path):
         rest = [line for line in process.communicate()[1].splitlines() if not line.startswith("import time:")]
         assert time.monotonic() - begin < SOON
     assert_interrupted(process.returncode, "\n".join(rest))
-
-
-@contextlib.contextmanager
-def start_process(command, **options):
-    """Start a process that is killed at the end of the block, however that ends, or after some time."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-    watchdog = threading.Timer(TIMEOUT, process.kill)
-    watchdog.start()
-    try:
-        with process:
-            try:
-                yield process
-            finally:
-                process.kill()
-    finally:
-        watchdog.cancel()
 
 
 @pytest.mark.parametrize("code", [SEARCH, FIT], ids=["search", "fit"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,7 +84,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     if not test.nnz:
         raise ValueError("There are too few ratings: no user has enough of them to hold some out.")
     console.note(f"{ratings}: {train.nnz:,} for training, {test.nnz:,} held out")
-    with _time_step(console, "compiled kernels, or read them from the cache") as compiled:
+    with _time_step(console, "compiled kernels, or read them from the cache") as compiled, _compile_searches_beside():
         _compile_kernels(implicit)
     entries = _train_models(train, implicit, arguments.seed, console)
     ours = entries[-1]
@@ -131,6 +133,29 @@ def _time_step(console: Console, label: str) -> Iterator[list[float]]:
     yield seconds
     seconds[0] = time.perf_counter() - begin
     console.note(f"{seconds[0]:6.1f} s  {label}")
+
+
+@contextmanager
+def _compile_searches_beside() -> Iterator[None]:
+    """Let another process compile the kernels of searches, on another core, while this one compiles those of training.
+
+    They get here through the cache. Without a cache, or if that process fails, they are compiled here.
+    """
+    code = (
+        "import sys; sys.path[:] = filter(None, sys.path)\n"  # not what lies in the user's folder
+        f"import cccf_index; cccf_index.warm('{COMPONENTS}x{BITS}', queries=('real', 'coded'), verbose=False)"
+    )
+    child = None
+    if (os.cpu_count() or 1) > 1:
+        with suppress(OSError):
+            silent = subprocess.DEVNULL
+            child = subprocess.Popen([sys.executable, "-c", code], stdin=silent, stdout=silent, stderr=silent)
+    try:
+        yield
+    finally:
+        if child is not None:
+            child.kill()
+            child.wait()
 
 
 def _compile_kernels(implicit: bool) -> None:

@@ -21,7 +21,7 @@ LINE = 64  # bytes of a cache line: tables begin at its multiples
 _ARGUMENTS = (
     "words",  # (nq, G, W): codes of the queries; of real-valued ones only the type
     "weights",  # int64 or float32 (nq, G): of coded queries
-    "bias_scales",  # of the same type (nq,): what items' biases are multiplied by; 0 where that is 1
+    "bias_scales",  # int64 (nq,): what items' biases are multiplied by; 0 where that is 1
     "vectors",  # float32 (nq, G * r): real-valued queries
     "deleted",  # bit i for row i, which is deleted or not selected; 0 where no row is
     "exclude_starts",  # int64 (nq + 1,)
@@ -46,8 +46,8 @@ _TABLES = (
     "min_distances",  # float64 (tile,): see `bounds.find_thresholds`
     "min_sketches",  # int16 (tile,)
     "stale",  # int16 (tile,): whether those two must be computed again
-    "room",  # int64 or float32 (BLOCK,): exact scores of a block
-    "item_weights",  # int64 or float32 (BLOCK,): the weights of its rows in one component
+    "block_scores",  # int64 or float32 (BLOCK,): exact scores of a block
+    "block_weights",  # int64 or float32 (BLOCK,): the weights of its rows in one component
     "vector",  # float32 (G * r,): one query's expanded vector, or itself
     "reach",  # float32 (G,): the most that an item of weight 1 in component k can score with it
     "sketch_reach",  # float32 (G,): the largest |factor * agreement| of its sketches
@@ -71,7 +71,7 @@ def place_tables(
         "planes": per_code * n_words * n_planes * word_size, "factors": 2 * per_code, "sums": 4 * n_sums,
         "products": 4 * per_cell, "caps": 4 * per_cell, "slips": 4 * per_cell, "next_block": 8 * per_cell,
         "keys": 4 * n_cells, "heap": 8 * n_cells, "units": 8 * tile, "norms": 8 * tile, "min_distances": 8 * tile,
-        "min_sketches": 2 * tile, "stale": 2 * tile, "room": 8 * BLOCK, "item_weights": 8 * BLOCK,
+        "min_sketches": 2 * tile, "stale": 2 * tile, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
         "vector": 4 * n_components * n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
         "sketch_error": 4 * n_components,
     }  # fmt: skip

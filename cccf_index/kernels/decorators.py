@@ -41,7 +41,10 @@ def _compile_apart(dispatcher: Any) -> Any:
 
         if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
             return compile_here(signature)
-        threading.Thread(target=work, name="cccf-compile").start()
+        try:
+            threading.Thread(target=work, name="cccf-compile").start()
+        except RuntimeError:  # at the exit of the interpreter no thread can be had any more
+            return compile_here(signature)
         return outcome.result()
 
     dispatcher.compile = compile_there

@@ -153,7 +153,7 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
     describe_results(place, room[:0], no_ids, no_ids[:0], scores, ids)
     segment, call = view_segment(address), view_call(place)
     starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
-    score = view_row(call.room, 0, 1, np.float32)
+    score = view_row(call.block_scores, 0, 1, np.float32)
     for q in range(rows.shape[0]):
         prepare_query(segment, call, q, ZERO, word, np.float32, real)
         for j in range(rows.shape[1]):

@@ -82,7 +82,7 @@ def score_codes(scores, n, row, group, segment, call, q, word):
     number, n_words, n_bits = scores.dtype.type, call.n_words, call.n_bits
     words = view_row(call.words, q, segment.n_components * n_words, word)
     query_weights = view_row(call.weights, q, segment.n_components, number)
-    weights = view_row(call.item_weights, 0, n, number)
+    weights = view_row(call.block_weights, 0, n, number)
     for k in range(segment.n_components):
         query_weight = query_weights[k]
         slot = find_slot(segment, group, k, row)

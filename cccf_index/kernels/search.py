@@ -66,17 +66,17 @@ def offer_block(group, row, n, found, segment, call, q, i, min_sketch, word, num
     if found == 0:
         return False
     scores, ids = view_row(call.scores, q, call.k, number), view_row(call.ids, q, call.k, np.int64)
-    room = view_row(call.room, 0, BLOCK, number)
+    block_scores = view_row(call.block_scores, 0, BLOCK, number)
     together = popcount(found) > MANY
     if together:
-        score_rows(room, n, row, group, segment, call, q, i, word, real)
+        score_rows(block_scores, n, row, group, segment, call, q, i, word, real)
     while found:
         place = np.int64(lowest_bit(found))
         found &= found - np.uint64(1)
         if not together:
-            score_rows(room[place:], ONE, row + place, group, segment, call, q, i, word, real)
-        if room[place] >= scores[0]:  # most are not, and a call costs more than the test
-            offer(room[place], row + place, segment, call, q, scores, ids)
+            score_rows(block_scores[place:], ONE, row + place, group, segment, call, q, i, word, real)
+        if block_scores[place] >= scores[0]:  # most are not, and a call costs more than the test
+            offer(block_scores[place], row + place, segment, call, q, scores, ids)
     return True
 
 
