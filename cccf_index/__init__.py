@@ -57,7 +57,7 @@ else:
             value = getattr(importlib.import_module(f"cccf_index.{_MODULES[name]}"), name)
             globals()[name] = value
             return value
-        if not name.startswith("__") and importlib.util.find_spec(f"cccf_index.{name}"):
+        if name.isidentifier() and not name.startswith("__") and importlib.util.find_spec(f"cccf_index.{name}"):
             return importlib.import_module(f"cccf_index.{name}")
         raise AttributeError(f"module 'cccf_index' has no attribute {name!r}")
 

@@ -212,6 +212,11 @@ class IndexCCCF(CodedItems):
             np.add(distances, shift[:, None], out=distances, where=labels != -1)
         return distances, labels
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from cccf_index import deserialize_index, serialize_index  # names of the public face, which lie above this file
+
+        return deserialize_index, (serialize_index(self).tobytes(),)
+
     def assign(
         self, x: ArrayLike | CompositionalCodes, k: int, labels: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -161,10 +160,3 @@ def _restore_shard(data: NDArray[np.uint8]) -> faiss.IndexBinaryFlat:
     require(shard.ntotal * shard.code_size == data.size - SHARD_HEADER, "shards")
     faiss.add_to_referenced_objects(shard, data)
     return shard
-
-
-def _reduce(index: IndexCCCF) -> tuple[Any, ...]:
-    return deserialize_index, (serialize_index(index).tobytes(),)
-
-
-copyreg.pickle(IndexCCCF, _reduce)

@@ -96,7 +96,8 @@ def list_steps(
     shapes: str | Iterable[str | tuple[int, int]], queries: Iterable[str], extras: Iterable[str]
 ) -> list[tuple[str, Callable[[], None]]]:
     """Check the arguments of `warm`; return what it does, by name."""
-    pairs = [_read_shape(shape) for shape in ([shapes] if isinstance(shapes, str) else shapes)]
+    is_one = isinstance(shapes, str) or (isinstance(shapes, tuple) and all(isinstance(n, int) for n in shapes))
+    pairs = [_read_shape(shape) for shape in ([shapes] if is_one else shapes)]
     if not pairs:
         raise ValueError('`shapes` must name at least one shape, such as "8x16", got none.')
     kinds = [_check.choice(kind, "queries", QUERIES) for kind in _make_list(queries)]
@@ -140,8 +141,8 @@ def _read_shape(shape: Any) -> tuple[int, int]:
     """Return components and bits, checked by the index."""
     found = re.fullmatch(r"(\d+)x(\d+)", shape) if isinstance(shape, str) else None
     pair = (int(found[1]), int(found[2])) if found else shape
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        raise ValueError(f'`shapes` must be like "8x16" (components x bits), got {shape!r}.')
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(f'`shapes` must be like "8x16" or (8, 16), components and bits, got {shape!r}.')
     index = IndexCCCF(*pair)
     return index.n_components, index.n_bits
 

@@ -11,6 +11,7 @@ from numba import njit
 from cccf_index.kernels.decorators import ENTRY, ONE, ZERO, kernel
 from cccf_index.kernels.memory import address_of, read, view_row, write
 
+TIMEOUT = 120
 SEARCH = """
 import sys
 if {blocked}:
@@ -23,6 +24,15 @@ index = ci.IndexCCCF(3, 7)
 index.add(codes)
 print(index.search(codes[:5], 4)[1].tolist())
 """
+
+
+def run_python(code, **variables):
+    """Run code in another process; return what it prints."""
+    environment = {**os.environ, **variables}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @kernel
@@ -99,9 +109,47 @@ def test_memory_is_read_and_written_by_address():
 def test_a_search_is_the_same_without_the_private_parts_of_numba(tmp_path):
     results = []
     for blocked in (False, True):
-        command = [sys.executable, "-c", SEARCH.format(blocked=blocked)]
-        environment = {**os.environ, "CCCF_CACHE_DIR": str(tmp_path / str(blocked))}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-        assert done.returncode == 0, done.stderr
-        results.append(done.stdout)
+        results.append(run_python(SEARCH.format(blocked=blocked), CCCF_CACHE_DIR=str(tmp_path / str(blocked))))
     assert results[0] == results[1]
+
+
+def test_a_kernel_can_be_called_by_a_function_that_is_compiled_itself():
+    """numba holds a lock then; a thread that compiles the kernel would wait for it forever."""
+    code = """
+import numpy as np
+from numba import njit
+from cccf_index.kernels.heaps import fill_results
+@njit
+def call(scores, ids, divisors, D, I):
+    fill_results(scores, ids, divisors, D, I)
+D, I = np.empty((1, 2), np.float32), np.empty((1, 2), np.int64)
+call(np.array([[1, 2]]), np.array([[5, 6]]), np.ones(1), D, I)
+print(I.tolist())
+"""
+    assert run_python(code) == "[[6, 5]]\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_process_forked_while_a_kernel_is_compiled_can_compile(tmp_path):
+    code = """
+import os, threading, time
+import numpy as np
+from cccf_index.kernels.heaps import fill_results, make_heaps
+def call(kind):
+    scores, ids = make_heaps(1, 2, kind(0))
+    D, I = np.empty((1, 2), np.float32), np.empty((1, 2), np.int64)
+    fill_results(scores, ids, np.ones(1), D, I)
+from cccf_index.kernels import decorators
+class Interrupted(Exception): pass
+decorators.Future.result = lambda self: (_ for _ in ()).throw(Interrupted)  # the caller goes on at once
+try:
+    call(np.int64)
+except Interrupted:
+    pass
+child = os.fork()
+if child == 0:
+    call(np.int64)
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    assert run_python(code, CCCF_CACHE_DIR=str(tmp_path)) == "0\n"

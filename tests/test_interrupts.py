@@ -4,10 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from cli_helpers import SCRIPT, TIMEOUT, running, start_process
+
+from cccf_index.cli import main
 
 pytestmark = [
     pytest.mark.slow,
@@ -187,3 +190,19 @@ def test_a_reader_that_closes_early_is_no_error(words, tmp_path):
     finally:
         os.close(writing)
     assert run.stderr == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell")
+def test_a_closed_output_is_no_error():
+    run = subprocess.run(["sh", "-c", f"{SCRIPT} --version >&-"], capture_output=True, text=True, timeout=TIMEOUT)
+    assert "Traceback" not in run.stderr
+
+
+def test_a_command_can_run_in_a_thread(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["cccf", "inspect", "missing.cccf"])
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(main()))
+    thread.start()
+    thread.join(TIMEOUT)
+    assert codes == [1]
+    assert "missing.cccf" in capsys.readouterr().err

@@ -254,13 +254,17 @@ def test_the_user_folder_follows_the_platform(monkeypatch, tmp_path):
 
 
 @posix
-def test_a_umask_that_lets_the_group_write_makes_no_files_that_are_not_trusted(tmp_path):
-    place, before = Place("user", str(tmp_path / "cache")), os.umask(0o000)
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_kernels_can_be_read_by_all_and_written_by_one_whatever_the_umask(tmp_path, umask):
+    place, before = Place("user", str(tmp_path / "cache")), os.umask(umask)
     try:
         write_kernel(place, STAMP, "a.kernel", b"code")
     finally:
         os.umask(before)
     assert read_kernel(place, STAMP, "a.kernel") == b"code"
+    folder = tmp_path / "cache" / f"kernels-{STAMP}"
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert (folder / "a.kernel").stat().st_mode & 0o777 == 0o644
 
 
 @posix

@@ -125,3 +125,22 @@ def test_the_package_runs_as_a_module():
     command = [sys.executable, "-m", "cccf_index", "--version"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert run.stdout.startswith("cccf-index ")
+
+
+def test_an_index_is_pickled_by_itself():
+    """In a process that has not loaded the functions for files."""
+    code = """
+import pickle
+import numpy as np
+from cccf_index.index import IndexCCCF
+index = IndexCCCF(2, 4)
+index.add(np.ones((3, 8), np.float32))
+print(pickle.loads(pickle.dumps(index)).ntotal)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert run.stdout == "3\n"
+
+
+def test_what_the_package_does_not_have_is_no_attribute():
+    assert not hasattr(cccf_index, "nothing")
+    assert not hasattr(cccf_index, "models.nothing")

@@ -42,6 +42,7 @@ def use(index, queries):
         index.search(x, 10)
     D, I = np.empty((2, 7), np.float32), np.empty((2, 7), np.int64)
     index.search(queries[:2], 7, D=D, I=I, exclude=[[4], [5, 6]])
+    index.search(queries[::19], 7, D=np.empty((7, len(queries[::19])), np.float32).T)
     index.search(queries[:2], 7, allow=[1, 2, 3], params=ci.SearchParametersCCCF(num_threads=1, max_items=64))
     index.remove_ids(index.ids[[5, 7]])
     index.update_vectors(index.ids[:1], queries[:1] if len(index) > 10**6 else ci.CompositionalCodes.from_signs(signs[:1], weights[:1]))
@@ -128,9 +129,9 @@ def test_the_names_of_steps_say_what_is_compiled():
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"shapes": "8"}, "`shapes` must be like \"8x16\" (components x bits), got '8'."),
-        ({"shapes": "8x16,1x128"}, "`shapes` must be like \"8x16\" (components x bits), got '8x16,1x128'."),
-        ({"shapes": [8, 16]}, '`shapes` must be like "8x16" (components x bits), got 8.'),
+        ({"shapes": "8"}, "`shapes` must be like \"8x16\" or (8, 16), components and bits, got '8'."),
+        ({"shapes": "8x16,1x128"}, "`shapes` must be like \"8x16\" or (8, 16), components and bits, got '8x16,1x128'."),
+        ({"shapes": [8, 16]}, '`shapes` must be like "8x16" or (8, 16), components and bits, got 8.'),
         ({"shapes": []}, '`shapes` must name at least one shape, such as "8x16", got none.'),
         ({"shapes": "8x1600"}, "`n_bits` must be an integer from 1 to 512, got 1600."),
         ({"queries": ["codes"]}, "`queries` must be"),

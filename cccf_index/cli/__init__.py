@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 
 TYPE_CHECKING = False  # type checkers read it as True; `typing` itself takes longer than all other imports here
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Without `argv` this is the program itself: it takes the words of the command line, and handles signals until it
     exits.
     """
-    is_program = argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    is_program = (
+        argv is None
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
     words = sys.argv[1:] if argv is None else argv
     try:
         if is_program:
@@ -43,6 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             _flush_output()
             os._exit(code)  # without waiting for threads, which may be compiling a kernel
         return code
+    except SystemExit as error:
+        if is_program and error.code == TERMINATED:
+            _flush_output()
+            os._exit(TERMINATED)  # in the same way
+        raise
     finally:
         if is_program:
             signal.signal(signal.SIGINT, _exit_at_once)
@@ -76,7 +86,6 @@ def _repeat_interrupt(unraisable: Any) -> None:
 
 
 def _interrupt_soon() -> None:
-    import threading
     import time
 
     time.sleep(0.02)
@@ -87,6 +96,8 @@ def _interrupt_soon() -> None:
 
 
 def _flush_output() -> None:
+    if sys.stdout is None:  # closed by the caller
+        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed, as in `cccf ... | head`; Python flushes once more when it exits

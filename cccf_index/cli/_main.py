@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 import faiss
 
 from cccf_index import __version__
-from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train, warm
+from cccf_index.cli import TERMINATED, bench, build, demo, evaluate, inspect, recommend, search, train, warm
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import parse_positive
 from cccf_index.cli._flags import make_translator
 
 COMMANDS: tuple[Any, ...] = (demo, train, build, search, recommend, evaluate, inspect, bench, warm)
-FAILED, TERMINATED = 1, 143  # argparse exits with 2 on a usage error
+FAILED = 1  # argparse exits with 2 on a usage error
 EPILOG = """examples:
   cccf demo                                        see the whole workflow on synthetic ratings, in a minute
   cccf train ratings.csv -o model                  learn codes from your ratings

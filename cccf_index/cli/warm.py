@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         for step in run_steps(steps):
             done.append(step)
             progress.update()
-            if not console.as_json:
+            if not console.as_json and not console.quiet:
                 counts = f"{step.compiled:3} compiled {step.loaded:3} from the cache"
                 tqdm.write(f"{step.name:{width}} {step.seconds:7.2f} s {counts}")
     compiled, kept = sum(step.compiled for step in done), sum(step.kept for step in done)

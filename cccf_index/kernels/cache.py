@@ -82,7 +82,8 @@ def _hash_sources() -> str | None:
     digest = hashlib.sha256(repr(versions).encode())
     try:
         folder = importlib.resources.files(__package__)
-        files = sorted((f for f in folder.iterdir() if f.name.endswith((".py", ".pyc"))), key=lambda file: file.name)
+        files = [file for file in folder.iterdir() if file.name.endswith((".py", ".pyc")) and file.name[0] != "."]
+        files.sort(key=lambda file: file.name)
         for file in files:
             content = file.read_bytes()
             digest.update(f"{file.name} {len(content)}\n".encode() + content)
@@ -114,7 +115,7 @@ def describe() -> Report:
     places = find_places()
     reads = tuple(place.path for place in places)
     if STAMP is None or _Cache is None:
-        return Report((), None, "this version of numba, or this installation, allows no cache")
+        return Report((), None, "this version of numba allows no cache, or a source file of the kernels cannot be read")
     problems = []
     for place in places:
         try:
@@ -195,13 +196,13 @@ class KernelCache(_Cache if _Cache is not None else object):  # type: ignore[mis
         try:
             if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
                 return
-            key = self._make_key(sig, data.codegen)
+            key, places = self._make_key(sig, data.codegen), find_places()
             payload = dumps((_list_symbols(data.library), data._reduce()))
         except Exception:
             return
         content = MAGIC + key + hashlib.sha256(payload).digest() + payload
         problems = []
-        for place in find_places():
+        for place in places:
             try:
                 write_kernel(place, str(STAMP), self._make_file_name(key), content)
             except OSError as error:

@@ -13,7 +13,8 @@ users who cannot write there. Places are looked for when a kernel is first loade
 **Trust.** A cached kernel is machine code, so whoever can write it can run code as the user who loads it. On POSIX, a
 folder or file is read only if its owner is the current user, root, or the owner of this source file (who can change
 what runs here anyway), and if neither group nor others can write it. The folder in the temporary directory must be a
-real one, of the current user, and closed to everybody else. Windows keeps these folders private to the user by itself.
+real one, of the current user, and closed to everybody else. On Windows nothing is checked: the
+user's own folders are private there, one that `CCCF_CACHE_DIR` names should be.
 """
 
 from __future__ import annotations
@@ -97,10 +98,11 @@ def write_kernel(place: Place, stamp: str, name: str, content: bytes) -> None:
     folder = open_folder(place, stamp)
     target, temporary = os.path.join(folder, name), os.path.join(folder, f"{uuid.uuid4().hex}.tmp")
     try:
-        # 0644 whatever the umask, as files that a group can write are not trusted
+        # 0644 whatever the umask: others may read what root has filled, and what a group can write is not trusted
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         with open(os.open(temporary, flags, 0o644), "wb") as file:
             file.write(content)
+        os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -122,6 +124,7 @@ def open_folder(place: Place, stamp: str) -> str:
     if not os.path.isdir(folder):
         with contextlib.suppress(FileExistsError):  # another process was faster
             os.mkdir(folder, 0o755)
+            os.chmod(folder, 0o755)
         _remove_unused(place, folder)
     if not _is_trusted(os.stat(folder)):
         raise PermissionError(f"belongs to another user, or others can write to it: {folder}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.limits import BLOCK, PLANES
+from cccf_index.kernels.limits import BLOCK, PLANES, SUMS
 
 TILE = 16  # queries that look at a block while it is in the first cache
 LINE = 64  # bytes of a cache line: tables begin at its multiples
@@ -34,7 +34,7 @@ _ARGUMENTS = (
 _TABLES = (
     "planes",  # words (tile, G * W * planes): see `block.sketch_block`
     "factors",  # int16 (tile, G)
-    "sums",  # float32 (tile, G * bytes of a code * 2 * 16): of real-valued queries, see `sketches.fill_sums`
+    "sums",  # float32 (tile, G * bytes of a code * SUMS): of real-valued queries, see `sketches.fill_sums`
     "products",  # float32 (tile, cells): see `bounds.measure_cells`
     "caps",  # float32 (tile, cells)
     "slips",  # float32 (tile, cells)
@@ -66,7 +66,7 @@ def place_tables(
     It begins anywhere, and the record at the next cache line.
     """
     per_code, per_cell = tile * n_components, tile * n_cells
-    n_sums = 0 if n_planes == 1 else per_code * 32 * ((n_bits + 7) // 8)
+    n_sums = 0 if n_planes == 1 else per_code * SUMS * ((n_bits + 7) // 8)
     sizes = {
         "planes": per_code * n_words * n_planes * word_size, "factors": 2 * per_code, "sums": 4 * n_sums,
         "products": 4 * per_cell, "caps": 4 * per_cell, "slips": 4 * per_cell, "next_block": 8 * per_cell,

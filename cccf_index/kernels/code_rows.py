@@ -193,11 +193,11 @@ def map_rows(x, matrix, out, start, stop):
 class Scratch(NamedTuple):
     """Room for one row at a time."""
 
-    rows: NDArray[np.float32]  # (d + G + PANEL + 2, d): see `code_rows`
-    system: NDArray[np.float64]  # (padded G + 2, padded G): a least-squares system and two vectors
+    room: NDArray[np.float32]  # (d + G + PANEL + 2, d): see `code_rows`
+    systems: NDArray[np.float64]  # (padded G + 2, padded G): a least-squares system and two vectors
     active: NDArray[np.bool_]  # (G,)
-    signs: NDArray[np.int8]  # (d,): as they were
-    weights: NDArray[np.float32]  # (G,): as they were
+    old_signs: NDArray[np.int8]  # (d,)
+    old_weights: NDArray[np.float32]  # (G,)
 
 
 def make_scratch(d: int, n_components: int) -> Scratch:

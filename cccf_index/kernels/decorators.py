@@ -4,12 +4,14 @@ Kernels are compiled without reference counts, which would cost more than everyt
 allocate; what they need is allocated in Python and passed on. `inner` says what else is left out.
 """
 
+import os
 import threading
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.core.compiler_lock import global_compiler_lock
 
 from cccf_index.kernels.cache import cached
 
@@ -19,6 +21,20 @@ except (ImportError, AttributeError):  # private parts of numba: without them ke
     COMPILERS: list[dict[str, Any]] = [{}, {}]
 else:
     COMPILERS = [{"pipeline_class": InnerCompiler}, {"pipeline_class": EntryCompiler}]
+
+
+_compiling: set[threading.Thread] = set()
+
+
+def _wait_for_compilers() -> None:
+    """Before a fork: a child would wait forever for numba's lock, which a thread of its parent holds."""
+    for thread in list(_compiling):
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_compilers)
 
 
 def _compile_apart(dispatcher: Any) -> Any:
@@ -38,17 +54,28 @@ def _compile_apart(dispatcher: Any) -> Any:
                 outcome.set_result(compile_here(signature))
             except BaseException as error:
                 outcome.set_exception(error)
+            finally:
+                _compiling.discard(thread)
 
-        if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
+        # Only the main thread is interrupted; if it compiles a caller, it holds the lock that the other would wait for.
+        if threading.current_thread() is not threading.main_thread() or _holds_compiler_lock():
             return compile_here(signature)
+        thread = threading.Thread(target=work, name="cccf-compile")
+        _compiling.add(thread)
         try:
-            threading.Thread(target=work, name="cccf-compile").start()
+            thread.start()
         except RuntimeError:  # at the exit of the interpreter no thread can be had any more
+            _compiling.discard(thread)
             return compile_here(signature)
         return outcome.result()
 
     dispatcher.compile = compile_there
     return dispatcher
+
+
+def _holds_compiler_lock() -> bool:
+    lock = getattr(global_compiler_lock, "_lock", None)
+    return lock is None or lock._is_owned()
 
 
 def _make_entry(**options: Any) -> Any:

@@ -152,14 +152,14 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
     place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
     describe_results(place, room[:0], no_ids, no_ids[:0], scores, ids)
     segment, call = view_segment(address), view_call(place)
-    starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
+    group_starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
     score = view_row(call.block_scores, 0, 1, np.float32)
     for q in range(rows.shape[0]):
         prepare_query(segment, call, q, ZERO, word, np.float32, real)
         for j in range(rows.shape[1]):
             row = rows[q, j]
             if row != EMPTY_ID:
-                group = np.searchsorted(starts, row, side="right") - 1
+                group = np.searchsorted(group_starts, row, side="right") - 1
                 score_rows(score, ONE, row, group, segment, call, q, ZERO, word, real)
                 offer(score[0], row, segment, call, q, scores[q], ids[q])
 

@@ -70,10 +70,20 @@ def make_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
     return scores, ids
 
 
+def write_results(scores: Any, ids: Any, divisors: Any, D: Any, I: Any) -> None:
+    """Sort each heap, and write it to D and I, (nq, at least k), padded as faiss does; see `fill_results`."""
+    if D.flags.c_contiguous and I.flags.c_contiguous:
+        fill_results(scores, ids, divisors, D, I)
+    else:  # the kernel is compiled for contiguous arrays only
+        distances, labels = np.empty(D.shape, np.float32), np.empty(I.shape, np.int64)
+        fill_results(scores, ids, divisors, distances, labels)
+        D[:], I[:] = distances, labels
+
+
 # O(k log k) for each query: taking out the worst entry again and again leaves the best first.
 @entry
-def write_results(scores, ids, divisors, D, I):
-    """Sort each heap, and write it to D and I, (nq, at least k), padded as faiss does.
+def fill_results(scores, ids, divisors, D, I):
+    """Sort each heap, and write it to D and I, contiguous (nq, at least k), padded as faiss does.
 
     scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user.
     """

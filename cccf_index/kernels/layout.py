@@ -2,7 +2,7 @@
 
 Passing an array to a compiled function takes a fraction of a microsecond, and many instructions wherever it is passed
 on; one query is done in a few microseconds. So a kernel takes one address instead of twenty arrays, and reads what it
-needs by `memory.read` and `memory.view_array`.
+needs by `memory.read` and `memory.view_row`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ PLANES = 6  # bits of each value of a real-valued query; 1 for codes
 TOP = 2**PLANES - 1  # values become odd integers from -TOP to TOP, so |agreement| <= MAX_BITS * TOP
 assert MAX_BITS * TOP <= LANE_MAX
 
+SUMS = 32  # partial inner products for each byte of a code: 16 for each half of it
+
 COARSE_MAX = 255
 COARSE_ERROR = 0.501  # of a coarse weight: half a unit, and the rounding of the division
 # n_bits * (coarse + COARSE_ERROR) is at most this, as `max_coarse` keeps n_bits * coarse <= LANE_MAX

@@ -90,9 +90,8 @@ def add_ridge(gram, size, n):
 def add_row(gram, right, panel, t, rows, j, size, target_size, target):
     """Add ``size * rows[j]`` as row t of a least-squares system: to `gram` once its panel is full, and to `right`.
 
-    gram: (p, p); right: (p,); panel: (PANEL, p); rows: (m, r), r <= p, passed whole, as a view of one row would count
-    references, for which threads wait; ``target_size * target`` is what the row should score. After the last row call
-    `flush_panel`.
+    gram: (p, p); right: (p,); panel: (PANEL, p); rows: (m, r), r <= p; ``target_size * target`` is what the row should
+    score. After the last row call `flush_panel`.
     """
     place = t % PANEL
     for q in range(rows.shape[1]):

@@ -11,6 +11,7 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, kernel
+from cccf_index.kernels.limits import SUMS
 from cccf_index.kernels.memory import popcount, read, view_row
 
 
@@ -108,7 +109,8 @@ def score_codes(scores, n, row, group, segment, call, q, word):
 def score_vector(scores, n, row, group, segment, call, place):
     """Add the scores of n rows for the real-valued query at a place of the tile, by its sums for half bytes."""
     code_size, n_bytes = call.n_words * call.word_size, (call.n_bits + 7) // 8
-    sums = call.sums + place * segment.n_components * n_bytes * 128
+    table_size = n_bytes * SUMS * 4
+    sums = call.sums + place * segment.n_components * table_size
     weights, size, is_float = segment.weights, segment.weight_size, segment.float_weights
     for k in range(segment.n_components):
         slot = find_slot(segment, group, k, row)
@@ -119,11 +121,11 @@ def score_vector(scores, n, row, group, segment, call, place):
                 total = np.float32(0)
                 for b in range(n_bytes):
                     octet = np.int64(read(code, b, np.uint8))
-                    total += read(sums, 32 * b + (octet & 15), np.float32)
-                    total += read(sums, 32 * b + 16 + (octet >> 4), np.float32)
+                    total += read(sums, SUMS * b + (octet & 15), np.float32)
+                    total += read(sums, SUMS * b + 16 + (octet >> 4), np.float32)
                 scores[i] += read_weight(weights, first + i, size, is_float, np.float32) * total
                 code += code_size
-        sums += n_bytes * 128
+        sums += table_size
 
 
 def score_rows(

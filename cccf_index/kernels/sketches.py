@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, kernel
-from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, LANE_MAX, REAL_SUM, SUM_MAX, TERM_DIVISOR, TOP
+from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, LANE_MAX, REAL_SUM, SUM_MAX, SUMS, TERM_DIVISOR, TOP
 from cccf_index.kernels.memory import read, view_row, write
 
 
@@ -107,7 +107,7 @@ def fill_sums(segment, call, q, i):
     """Fill the `sums` of place i with the partial inner products of query q, 16 for each half of a code's bytes."""
     n_bits, n_bytes = call.n_bits, (call.n_bits + 7) // 8
     query = view_row(call.vectors, q, segment.n_components * n_bits, np.float32)
-    sums = view_row(call.sums, i, segment.n_components * n_bytes * 32, np.float32)
+    sums = view_row(call.sums, i, segment.n_components * n_bytes * SUMS, np.float32)
     first = 0
     for k in range(segment.n_components):
         for half in range(0, 8 * n_bytes, 4):

@@ -68,8 +68,9 @@ class CodedQueries:
         bias_scales = np.empty(len(codes), dtype=np.int64)
         most = min(2**16 - 1, (2**31 - 1) // (255 * codes.d))
         fixed = 0.0 if scale == "auto" else float(scale)
+        given = freeze(codes.weights)
         largest, lost = round_queries(
-            codes.weights, fixed, most, float(MAX_SCALE), with_bias, item_scale, weights, scales, bias_scales, divisors
+            given, fixed, most, float(MAX_SCALE), with_bias, item_scale, weights, scales, bias_scales, divisors
         )
         if largest > MAX_WEIGHT:
             round_weights(codes.weights, scales[:, None], "x", rows)  # raises an error that says where

@@ -62,8 +62,8 @@ def arrange_cells(
             centres[own], nearest = cluster(words[rows], weights[rows], n_bits, int(counts[g]))
             cell[rows] += nearest
     distances = np.empty(n)
-    octets, sizes = freeze(words).view(np.uint8), freeze(weights).view(np.uint8)
-    fill_distances(octets, sizes, weights.itemsize, weights.dtype.kind == "f", n_bits, cell, centres, distances)
+    octets, weight_octets = freeze(words).view(np.uint8), freeze(weights).view(np.uint8)
+    fill_distances(octets, weight_octets, weights.itemsize, weights.dtype.kind == "f", n_bits, cell, centres, distances)
     order = np.lexsort((ids, -distances, cell))
     sizes = np.bincount(cell, minlength=len(centres))
     starts = np.concatenate(([0], np.cumsum(sizes)))
