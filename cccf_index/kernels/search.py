@@ -19,7 +19,7 @@ from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
 from cccf_index.kernels.memory import lowest_bit, popcount, read, view_row, write
 from cccf_index.kernels.scoring import bias_scale, score_rows
-from cccf_index.kernels.sketches import prepare_query
+from cccf_index.kernels.sketches import count_planes, prepare_query
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order
 MANY = 8  # rows of a block that are scored together rather than one by one
@@ -37,7 +37,7 @@ def offer(score, row, segment, call, q, scores, ids):
 
 @kernel
 def locate_block(c, block, segment):
-    """Return the group of a block of cell c, the first row to read, how many, and a mask of those in the block.
+    """Return the group of a block of cell c, the first of its rows to read, how many, and a mask of those in the block.
 
     64 rows are read, also where the block has fewer: the others are its neighbours in the group. A group of fewer rows
     is read whole.
@@ -47,24 +47,26 @@ def locate_block(c, block, segment):
     row = read(segment.cell_starts, c, np.int64) + (block - read(segment.block_starts, c, np.int64)) * BLOCK
     n = min(BLOCK, read(segment.cell_starts, c + 1, np.int64) - row)
     first = max(start, min(row, stop - BLOCK))
-    return group, first, min(BLOCK, stop - first), (~np.uint64(0) >> np.uint64(BLOCK - n)) << np.uint64(row - first)
+    mask = (~np.uint64(0) >> np.uint64(BLOCK - n)) << np.uint64(row - first)
+    return group, first - start, min(BLOCK, stop - first), mask
 
 
 # O(G * W * planes) vector operations, and O(G + log k) for each row whose sketch is good enough.
 @kernel
-def offer_block(group, row, n, found, segment, call, q, i, min_sketch, word, number, real):
+def offer_block(group, first, n, found, segment, call, q, i, min_sketch, word, number, real):
     """Offer rows of a block to the heap of query q if their sketch reaches `min_sketch`; return whether any does.
 
-    group, row, n, found: of `locate_block`; i: the place of the query in the tile.
+    group, first, n, found: of `locate_block`; i: the place of the query in the tile.
     """
     if n == BLOCK:
-        n_components, n_planes = segment.n_components, call.n_planes
-        planes = view_row(call.planes, i, n_components * call.n_words * n_planes, word)
+        n_components, n_words, n_planes = segment.n_components, call.n_words, count_planes(real)
+        planes = view_row(call.planes, i, n_components * n_words * n_planes, word)
         factors = view_row(call.factors, i, n_components, np.int16)
-        first, top = row - read(segment.starts, group, np.int64), np.int16(call.n_bits * ((1 << n_planes) - 1))
-        found &= sketch_block(segment, group, first, call.n_words, planes, n_planes, factors, top, min_sketch)
+        top = np.int16(call.n_bits * ((1 << n_planes) - 1))
+        found &= sketch_block(segment, group, first, n_words, planes, n_planes, factors, top, min_sketch)
     if found == 0:
         return False
+    row = first + read(segment.starts, group, np.int64)
     scores, ids = view_row(call.scores, q, call.k, number), view_row(call.ids, q, call.k, np.int64)
     block_scores = view_row(call.block_scores, 0, BLOCK, number)
     together = popcount(found) > MANY
@@ -113,8 +115,8 @@ def probe(segment, call, q, i, budget, word, number, real):
             if read(segment.radii, block, np.float32) < min_distance:
                 keys[c] = -np.inf
                 break
-            group, row, n, rows = locate_block(c, block, segment)
-            offer_block(group, row, n, rows, segment, call, q, i, min_sketch, word, number, real)
+            group, first, n, rows = locate_block(c, block, segment)
+            offer_block(group, first, n, rows, segment, call, q, i, min_sketch, word, number, real)
             next_block[c] = block + 1
             budget -= 1
         if keys[c] > -np.inf:
@@ -130,12 +132,12 @@ def sweep(segment, call, start, n, word, number, real):
     min_distances, stale = view_row(call.min_distances, 0, n, np.float64), view_row(call.stale, 0, n, np.int16)
     min_sketches = view_row(call.min_sketches, 0, n, np.int16)
     for c in range(n_cells):
-        first, stop = read(segment.block_starts, c, np.int64), read(segment.block_starts, c + 1, np.int64)
+        start_block, stop = read(segment.block_starts, c, np.int64), read(segment.block_starts, c + 1, np.int64)
         for i in range(n):
             stale[i] = True
-        for block in range(first, stop):
+        for block in range(start_block, stop):
             wanted = False
-            group, row, n_rows, rows = locate_block(c, block, segment)
+            group, first, n_rows, rows = locate_block(c, block, segment)
             for i in range(n):
                 q, place = start + i, i * n_cells + c
                 if stale[i]:
@@ -151,7 +153,7 @@ def sweep(segment, call, start, n, word, number, real):
                 wanted = True
                 if block >= read(call.next_block, place, np.int64):
                     stale[i] = offer_block(
-                        group, row, n_rows, rows, segment, call, q, i, min_sketches[i], word, number, real
+                        group, first, n_rows, rows, segment, call, q, i, min_sketches[i], word, number, real
                     )  # fmt: skip
             if not wanted:  # nor is any block after it
                 break

@@ -8,11 +8,32 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 
 from cccf_index.kernels.decorators import INNER, kernel
-from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, LANE_MAX, REAL_SUM, SUM_MAX, SUMS, TERM_DIVISOR, TOP
+from cccf_index.kernels.limits import (
+    CODED_PEAK,
+    CODED_SUM,
+    LANE_MAX,
+    PLANES,
+    REAL_SUM,
+    SUM_MAX,
+    SUMS,
+    TERM_DIVISOR,
+    TOP,
+)
 from cccf_index.kernels.memory import read, view_row, write
+
+
+@intrinsic
+def count_planes(context, real):
+    """Return the bits of a value in a sketch, which the compiler knows: 1 for codes, where `real` is None."""
+    n = 1 if isinstance(real, types.NoneType) else PLANES
+
+    def generate(context, builder, signature, arguments):
+        return context.get_constant(types.int64, n)
+
+    return types.int64(real), generate
 
 
 @kernel
