@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells say it
 
 
 def main(argv: Sequence[str] | None = None) -> int:

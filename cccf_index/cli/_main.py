@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import faiss
 
 from cccf_index import __version__
-from cccf_index.cli import TERMINATED, bench, build, demo, evaluate, inspect, recommend, search, train, warm
+from cccf_index.cli import bench, build, demo, evaluate, inspect, recommend, search, train, warm
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import parse_positive
 from cccf_index.cli._flags import make_translator
@@ -75,7 +75,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _terminate(*_: Any) -> NoReturn:
-    raise SystemExit(TERMINATED)  # an exception, so that unfinished outputs are removed as after Ctrl-C
+    raise SystemExit(128 + signal.SIGTERM)  # an exception, so that unfinished outputs are removed as after Ctrl-C
 
 
 def run(argv: Sequence[str]) -> int:
