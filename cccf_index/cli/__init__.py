@@ -76,23 +76,24 @@ def _report_interrupt(words: Sequence[str], before: str = "") -> int:
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Repeat an interrupt that came in a destructor or a callback, where Python prints and forgets exceptions."""
-    if unraisable.exc_type is not KeyboardInterrupt:
+    """Repeat a signal that came in a destructor or a callback, where Python prints and forgets exceptions."""
+    numbers = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}
+    if unraisable.exc_type not in numbers:
         sys.__unraisablehook__(unraisable)
         return
     import _thread
 
-    _thread.start_new_thread(_interrupt_soon, ())  # here it would be lost again
+    _thread.start_new_thread(_signal_soon, (numbers[unraisable.exc_type],))  # here it would be lost again
 
 
-def _interrupt_soon() -> None:
+def _signal_soon(number: int) -> None:
     import time
 
     time.sleep(0.02)
     if hasattr(signal, "pthread_kill"):  # a real signal, which also ends a sleep; Windows has none
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
     else:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
 
 def _flush_output() -> None:
