@@ -75,6 +75,7 @@ assert np.array_equal(model.set_params(max_iter=8).fit(ratings).item_factors_, f
 """
 COMPILE = """
 signs = np.where(items < 0, -1, 1).astype(np.float32)
+ci.IndexCCCF  # numba is imported before: no import survives an interrupt
 
 def search():
     index = ci.IndexCCCF(2, 8)
