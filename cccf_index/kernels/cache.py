@@ -198,7 +198,7 @@ class KernelCache(_Cache if _Cache is not None else object):  # type: ignore[mis
                 return
             key, places = self._make_key(sig, data.codegen), find_places()
             payload = dumps((_list_symbols(data.library), data._reduce()))
-        except Exception:
+        except Exception:  # whatever cannot be written down is compiled again in the next process
             return
         content = MAGIC + key + hashlib.sha256(payload).digest() + payload
         problems = []

@@ -29,7 +29,6 @@ _ARGUMENTS = (
     "scores",  # int64 or float32 (nq, k): heaps
     "ids",  # int64 (nq, k)
     "n_queries", "k", "n_bits", "n_words", "word_size", "tile",
-    "n_planes",  # bits of a value in a sketch: 1 for codes
 )  # fmt: skip
 _TABLES = (
     "planes",  # words (tile, G * W * planes): see `block.sketch_block`

@@ -14,7 +14,6 @@ import numpy as np
 from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES, TILE
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
 from cccf_index.kernels.heaps import EMPTY_ID
-from cccf_index.kernels.limits import PLANES
 from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
 from cccf_index.kernels.scoring import score_rows
 from cccf_index.kernels.search import offer, score_all, search, search_brute_force
@@ -22,13 +21,13 @@ from cccf_index.kernels.sketches import prepare_query
 
 
 @kernel
-def start_call(room, starts, words, n_bits, n_planes, slack, n):
+def start_call(room, starts, words, n_bits, slack, n):
     """Write the record of a call with n queries into its room; return the record's address."""
     place = (address_of(room) + LINE - 1) // LINE * LINE
     call = view_call(place)
     call.words, call.weights, call.bias_scales, call.vectors = address_of(words), 0, 0, 0
     call.n_words, call.word_size, call.n_bits = words.shape[2], words.itemsize, n_bits
-    call.n_planes, call.slack, call.n_queries, call.tile = n_planes, slack, n, n if n < TILE else TILE
+    call.slack, call.n_queries, call.tile = slack, n, n if n < TILE else TILE
     for j in range(N_TABLES):
         write(place, FIRST_TABLE + j, place + starts[j])
     return place
@@ -37,7 +36,7 @@ def start_call(room, starts, words, n_bits, n_planes, slack, n):
 @kernel
 def start_coded(room, starts, words, weights, bias_scales, n_bits, slack, n):
     """Start a call with n codes."""
-    place = start_call(room, starts, words, n_bits, ONE, slack, n)
+    place = start_call(room, starts, words, n_bits, slack, n)
     call = view_call(place)
     call.weights, call.bias_scales = address_of(weights), address_of(bias_scales)
     return place
@@ -46,7 +45,7 @@ def start_coded(room, starts, words, weights, bias_scales, n_bits, slack, n):
 @kernel
 def start_real(room, starts, words, vectors, n_bits, slack, n):
     """Start a call with n vectors."""
-    place = start_call(room, starts, words, n_bits, np.int64(PLANES), slack, n)
+    place = start_call(room, starts, words, n_bits, slack, n)
     view_call(place).vectors = address_of(vectors)
     return place
 
@@ -73,21 +72,9 @@ def search_coded(
 
 @entry
 def search_real(
-    address,
-    room,
-    starts,
-    words,
-    vectors,
-    n_bits,
-    slack,
-    deleted,
-    exclude_starts,
-    exclude_ids,
-    budget,
-    complete,
-    scores,
-    ids,
-):
+    address, room, starts, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, budget, complete,
+    scores, ids,
+):  # fmt: skip
     """Search a segment with vectors; scores, ids: heaps (nq, k). See `search.search`."""
     place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
     describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
@@ -96,21 +83,9 @@ def search_real(
 
 @entry
 def brute_force_coded(
-    address,
-    room,
-    starts,
-    words,
-    weights,
-    bias_scales,
-    n_bits,
-    slack,
-    deleted,
-    exclude_starts,
-    exclude_ids,
-    every,
-    scores,
-    ids,
-):
+    address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, every,
+    scores, ids,
+):  # fmt: skip
     """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
     place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
     describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)

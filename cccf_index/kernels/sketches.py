@@ -50,10 +50,9 @@ def sketch_code(segment, call, q, i, word, number):
     largest, total = 0.0, 0.0
     for k in range(n_components):
         size = np.float64(weights[k]) * n_bits
-        largest = size if size > largest else largest
+        largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    unit = largest / CODED_PEAK
-    unit = unit if unit > total / (TERM_DIVISOR * CODED_SUM) else total / (TERM_DIVISOR * CODED_SUM)
+    unit = max(largest / CODED_PEAK, total / (TERM_DIVISOR * CODED_SUM))
     unit = unit if unit > 0 else 1.0
     for k in range(n_components):
         weight = np.float64(weights[k])
@@ -78,7 +77,7 @@ def sketch_vector(segment, call, q, i, word):
 
     Its values become odd integers from -TOP to TOP, given by bit planes. Filled is the same as by `sketch_code`.
     """
-    n_components, n_bits, n_words, n_planes = segment.n_components, call.n_bits, call.n_words, call.n_planes
+    n_components, n_bits, n_words, n_planes = segment.n_components, call.n_bits, call.n_words, PLANES
     word_bits = 8 * call.word_size
     query = view_row(call.vectors, q, n_components * n_bits, np.float32)
     planes = view_row(call.planes, i, n_components * n_words * n_planes, word)
@@ -92,11 +91,10 @@ def sketch_vector(segment, call, q, i, word):
             vector[j] = query[j]
             value = np.float64(abs(query[j]))
             size += value
-            largest = value if value > largest else largest
+            largest = max(largest, value)
         write(call.reach, k, np.float32(size))
         total += size * read(segment.ceilings, k, np.float64)
-    unit = largest / TOP
-    unit = unit if unit > total / (TERM_DIVISOR * REAL_SUM) else total / (TERM_DIVISOR * REAL_SUM)
+    unit = max(largest / TOP, total / (TERM_DIVISOR * REAL_SUM))
     unit = unit if unit > 0 else 1.0
     for place in range(planes.size):
         planes[place] = 0
@@ -112,7 +110,7 @@ def sketch_vector(segment, call, q, i, word):
             for b in range(n_planes):
                 planes[first + b] |= word(((level >> (n_planes - 1 - b)) & 1) << (j % word_bits))
         sketch_reach[k], sketch_error[k] = size, error
-        largest = size if size > largest else largest
+        largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
     factor = np.floor(min(LANE_MAX / largest, TERM_DIVISOR * SUM_MAX / max(total, 1.0)))
     for k in range(n_components):

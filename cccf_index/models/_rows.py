@@ -68,7 +68,7 @@ class RatingRows(NamedTuple):
         """Improve the code of every row in place, with the other side fixed; see `rating_rows.flip_rows`."""
 
         def work(start: int, stop: int) -> None:
-            longest = int(self.counts[start:stop].max())
+            longest = int(np.diff(self.indptr[start : stop + 1]).max())
             room = np.empty((other.shape[1], longest), np.int8), np.empty((2, longest), targets.dtype)
             sides = targets, other, weights, other_weights, pull
             rating_rows.flip_rows(*self, *sides, max_sweeps, signs, *room, start, stop)
