@@ -10,11 +10,11 @@ from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels import heaps, limits, lookup
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import measure_cells
-from cccf_index.kernels.calls import CALL_RECORD, CodedBatch, RealBatch, make_room
+from cccf_index.kernels.calls import CALL_RECORD, QUERY_RECORD, CodedBatch, RealBatch, make_room
 from cccf_index.kernels.decorators import ENTRY, ONE, ZERO
 from cccf_index.kernels.entries import start_coded, start_real
 from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, make_heaps, write_results
-from cccf_index.kernels.limits import BLOCK, LANE_MAX, MAX_BITS, MAX_COMPONENTS, PLANES, TERM_DIVISOR
+from cccf_index.kernels.limits import BLOCK, ENTRY_MAX, LANE_MAX, MAX_BITS, MAX_COMPONENTS, TERM_DIVISOR
 from cccf_index.kernels.lookup import get_element
 from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_call, view_segment
 from cccf_index.kernels.sketches import prepare_query
@@ -38,10 +38,17 @@ as_entry = njit(**ENTRY)
 push, find_sorted = as_entry(heaps.push.py_func), as_entry(lookup.find_sorted.py_func)
 
 
-@as_entry
-def _block_mask(address, first, n_words, planes, n_planes, factors, top, limit):
-    segment = view_segment(address)
-    return sketch_block(segment, ZERO, first, n_words, planes, n_planes, factors, np.int16(top), np.int16(limit))
+def make_block_kernel(word, real):
+    """A kernel that calls `sketch_block` for words of a type, and for codes or vectors."""
+
+    @as_entry
+    def sketch(address, first, n_words, query, factors, offsets, shift, limit, sketches):
+        return sketch_block(
+            view_segment(address), ZERO, first, n_words, query, factors, offsets, np.int16(shift), np.int16(limit),
+            sketches, word, real,
+        )  # fmt: skip
+
+    return sketch
 
 
 @as_entry
@@ -63,7 +70,10 @@ def _prepare_real(address, room, starts, words, vectors, n_bits, slack):
 
 
 def prepare(segment, batch):
-    """Prepare the one query of a batch; return planes, factors, what a unit is worth, and the slips of the cells."""
+    """Prepare the one query of a batch; return its values, factors, what a unit is worth, and errors of the cells.
+
+    The values are the whole numbers that agreements are sums of, for each half byte of a code (G, halves, 16).
+    """
     n_cells = len(segment.tables.cell_groups)
     room, starts = make_room(batch, 1, n_cells)
     kernel = _prepare_real if isinstance(batch, RealBatch) else _prepare_coded
@@ -74,13 +84,24 @@ def prepare(segment, batch):
     def table(name, n, dtype):
         return room[int(call[name]) - room.ctypes.data :][: n * np.dtype(dtype).itemsize].view(dtype)
 
-    n_words = segment.n_components * batch.words.shape[2]
-    planes = table("planes", n_words * planes_of(batch), batch.words.dtype)
-    return planes, table("factors", segment.n_components, np.int16), unit, table("slips", n_cells, np.float32)
+    state = room[int(call["states"]) - room.ctypes.data :][: QUERY_RECORD.itemsize].view(QUERY_RECORD)[0]
+    errors = state["floors"] + state["coarse_slip"] + table("slips", n_cells, np.float32).astype(np.float64)
+    n_halves = 2 * batch.words.shape[2] * batch.words.itemsize
+    factors = table("factors", segment.n_components, np.int16)
+    if isinstance(batch, RealBatch):
+        lookups = table("lookups", segment.n_components * n_halves * 16, np.uint8).astype(np.int64)
+        values = lookups.reshape(segment.n_components, n_halves, 16) - ENTRY_MAX
+    else:
+        values = code_values(batch.words[0], segment.n_bits)
+    return values, factors, unit, errors
 
 
-def planes_of(batch):
-    return PLANES if isinstance(batch, RealBatch) else 1
+def code_values(words, n_bits):
+    """What each half byte of a code adds to its agreement with `words` (G, W); padding bits add nothing."""
+    signs = CompositionalCodes(words[None], np.ones((1, len(words))), n_bits).to_signs()[0].astype(np.int64)
+    signs = np.pad(signs, ((0, 0), (0, 8 * words.shape[1] * words.itemsize - n_bits)))
+    patterns = 2 * ((np.arange(16)[:, None] >> np.arange(4)) & 1) - 1
+    return signs.reshape(len(words), -1, 4) @ patterns.T
 
 
 def make_segment(rng, shape, n=BLOCK, dtype=np.uint8, largest=255):
@@ -98,29 +119,15 @@ def stored_codes(segment):
     return codes.to_signs().astype(np.int64), coarse.astype(np.int64)
 
 
-def unpack_planes(planes, shape, n_planes):
-    """The odd integers (G, r) that bit planes stand for."""
-    word_bits = 8 * planes.itemsize
-    n_words = len(planes) // (shape[0] * n_planes)
-    values = np.zeros(shape, dtype=np.int64)
-    for k in range(shape[0]):
-        for j in range(shape[1]):
-            for b in range(n_planes):
-                word = int(planes[(k * n_words + j // word_bits) * n_planes + b])
-                values[k, j] += ((word >> (j % word_bits)) & 1) << (n_planes - 1 - b)
-    return 2 * values - (2**n_planes - 1)
-
-
-def plain_sketches(segment, values, factors):
+def plain_sketches(segment, values, factors, shift=0):
     """The sketches of all rows by the definition, in integers that cannot overflow, and their largest parts."""
-    signs, coarse = stored_codes(segment)
-    agreement = np.einsum("nkj,kj->nk", signs, values) * factors.astype(np.int64)
-    terms = agreement * coarse // TERM_DIVISOR
+    _, coarse = stored_codes(segment)
+    octets = segment.decode(np.arange(len(segment))).words.view(np.uint8)
+    halves = np.stack([octets & 15, octets >> 4], axis=-1).reshape(*octets.shape[:2], -1).astype(np.int64)
+    looked_up = np.take_along_axis(values[None], halves[..., None], axis=3)[..., 0]
+    agreement = looked_up.sum(axis=2) * factors.astype(np.int64)
+    terms = agreement * coarse * 2**shift // TERM_DIVISOR
     return terms.sum(axis=1), np.abs(agreement).max(), np.abs(np.cumsum(terms, axis=1)).max()
-
-
-def n_words_of(segment):
-    return segment.decode(np.arange(1)).words.shape[2]
 
 
 def make_batch(kind, segment, rng, size=1.0):
@@ -138,26 +145,35 @@ def make_batch(kind, segment, rng, size=1.0):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("n_planes", [1, PLANES])
-def test_a_block_tells_the_rows_whose_sketch_reaches_the_limit(shape, n_planes):
+@pytest.mark.parametrize("is_real", [False, True])
+def test_a_block_tells_the_rows_whose_sketch_reaches_the_limit(shape, is_real):
     rng = np.random.default_rng(shape)
-    segment = make_segment(rng, shape, n=BLOCK + 5, largest=limits.max_coarse(shape[1]))
-    n_words = n_words_of(segment)
-    words = segment.decode(np.arange(1)).words.dtype
-    bits = rng.random((shape[0], n_planes, shape[1])) < 0.5
-    planes = np.concatenate([CompositionalCodes.from_signs(part[:, None]).bits[:, 0] for part in bits])
-    planes = planes.reshape(shape[0], n_planes, n_words).transpose(0, 2, 1).astype(words).ravel()
-    top = shape[1] * (2**n_planes - 1)
-    most = max(1, int(LANE_MAX // top))
+    segment = make_segment(rng, shape, n=BLOCK + 5, largest=max(1, limits.max_coarse(shape[1]) >> 2))
+    words = segment.decode(np.arange(1)).words
+    n_halves, n_words = 2 * words.shape[2] * words.itemsize, words.shape[2]
+    if is_real:
+        values = rng.integers(-ENTRY_MAX, ENTRY_MAX + 1, (shape[0], n_halves, 16))
+        query = (values + ENTRY_MAX).astype(np.uint8)
+        taken_off = ENTRY_MAX * n_halves + 256 * query[:, :, 0].astype(np.int64).sum(axis=1)
+    else:
+        query = CompositionalCodes.from_signs(rng.random((1, *shape)) < 0.5).bits[0]
+        values, taken_off = code_values(query, shape[1]), 4 * n_halves - shape[1]
+    most = LANE_MAX // int(np.abs(values).max(axis=2).sum(axis=1).max())
     factors = rng.integers(0, min(most, 40) + 1, shape[0]).astype(np.int16)
     factors //= max(1, shape[0] // 8)  # so that no sum of terms leaves 16 bits
-    expected, _, largest = plain_sketches(segment, unpack_planes(planes, shape, n_planes), factors)
-    assert largest <= LANE_MAX
-    for first in (0, 5):
-        for limit in np.quantile(expected, [0.0, 0.3, 0.9, 1.0]).astype(int):
-            mask = int(_block_mask(segment.address, first, n_words, planes, n_planes, factors, top, limit))
-            found = [(mask >> i) & 1 == 1 for i in range(BLOCK)]
-            assert found == (expected[first : first + BLOCK] >= limit).tolist()
+    offsets = (-factors.astype(np.int64) * taken_off).astype(np.int16)
+    sketch = make_block_kernel(words.dtype.type, np.float32 if is_real else None)
+    addresses = query.ctypes.data, factors.ctypes.data, offsets.ctypes.data
+    for shift in (0, 2):
+        expected, _, largest = plain_sketches(segment, values, factors, shift)
+        assert largest <= LANE_MAX
+        for first in (0, 5):
+            for limit in np.quantile(expected, [0.0, 0.3, 0.9, 1.0]).astype(int):
+                sketches = np.zeros(BLOCK, np.int16)
+                mask = int(sketch(segment.address, first, n_words, *addresses, shift, limit, sketches.ctypes.data))
+                assert sketches.tolist() == expected[first : first + BLOCK].tolist()
+                found = [(mask >> i) & 1 == 1 for i in range(BLOCK)]
+                assert found == (expected[first : first + BLOCK] >= limit).tolist()
 
 
 @pytest.mark.parametrize("kind", ["integer", "float", "real"])
@@ -168,16 +184,17 @@ def test_no_sketch_is_farther_off_than_its_slip(shape, kind, dtype, largest):
     rng = np.random.default_rng([*shape, largest])
     segment = make_segment(rng, shape, n=300, dtype=dtype, largest=largest)
     batch = make_batch(kind, segment, rng)
-    planes, factors, unit, slips = prepare(segment, batch)
-    sketches, _, _ = plain_sketches(segment, unpack_planes(planes, shape, planes_of(batch)), factors)
+    values, factors, unit, errors = prepare(segment, batch)
+    sketches, _, _ = plain_sketches(segment, values, factors)
     signs, _ = stored_codes(segment)
     weights = segment.decode(np.arange(len(segment))).weights.astype(np.float64)
     if kind == "real":
         query = batch.vectors[0].astype(np.float64).reshape(shape)
     else:
-        query = unpack_planes(planes, shape, 1) * batch.weights[0].astype(np.float64)[:, None]
+        codes = CompositionalCodes(batch.words, np.ones((1, shape[0])), shape[1])
+        query = codes.to_signs()[0] * batch.weights[0].astype(np.float64)[:, None]
     exact = np.einsum("nkj,kj,nk->n", signs, query, weights)
-    assert (np.abs(exact / (unit * TERM_DIVISOR * segment.tables.step) - sketches) <= slips[0]).all()
+    assert (np.abs(exact / (unit * TERM_DIVISOR * segment.tables.step) - sketches) <= errors[0]).all()
 
 
 def extreme_segment(shape, dtype, weight):
@@ -214,10 +231,10 @@ def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, sp
     else:
         weights = values.astype(np.float32)[None]
         batch = CodedBatch(words, weights, NO_SCALES, n_bits, 0.0)
-    planes, factors, _, _ = prepare(segment, batch)
+    values, factors, _, _ = prepare(segment, batch)
     assert (factors >= 0).all()
     assert factors.any()
-    _, agreement, total = plain_sketches(segment, unpack_planes(planes, shape, planes_of(batch)), factors)
+    _, agreement, total = plain_sketches(segment, values, factors)
     assert agreement <= LANE_MAX
     assert total <= LANE_MAX
     # and the sketches use the lane: a coarser unit would skip less
@@ -296,7 +313,7 @@ def test_the_constants_of_the_proof_leave_room():
     assert limits.CODED_PEAK + MAX_BITS / 2 <= LANE_MAX
     term = limits.COARSE_REACH / TERM_DIVISOR
     assert limits.CODED_SUM + MAX_COMPONENTS * (term / 2 + 1) <= LANE_MAX
-    assert limits.REAL_SUM + MAX_COMPONENTS * (term + 1) <= LANE_MAX
-    assert MAX_BITS * limits.TOP <= LANE_MAX
+    assert limits.REAL_PEAK + limits.MAX_LOOKUPS / 2 <= LANE_MAX
+    assert limits.REAL_SUM + MAX_COMPONENTS * (term / 8 + 1) <= LANE_MAX
     for n_bits in range(1, MAX_BITS + 1):
         assert n_bits * (limits.max_coarse(n_bits) + limits.COARSE_ERROR) <= limits.COARSE_REACH

@@ -1,7 +1,8 @@
 """The innermost loop of a search, in LLVM's own vectors: estimates of 64 scores at a time, all in registers.
 
 numba has no vectors, and what its loops become depends on what the compiler recognises. LLVM turns these into the
-widest instructions of any processor.
+widest instructions of any processor. Only the lookup of 16 bytes in a register has no word in LLVM's language: its
+instruction is chosen by processor, when the kernel is compiled.
 """
 
 from llvmlite import ir
@@ -10,6 +11,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from cccf_index.kernels.limits import BLOCK
+
+# Instructions that look up each byte of a register in a table of 16, the widest first: feature, LLVM's name, bytes,
+# and the name of the instruction that sums neighbouring bytes, if there is one.
+LOOKUPS = (
+    ("avx2", "llvm.x86.avx2.pshuf.b", 32, "llvm.x86.avx2.pmadd.ub.sw"),
+    ("ssse3", "llvm.x86.ssse3.pshuf.b.128", 16, "llvm.x86.ssse3.pmadd.ub.sw.128"),
+    ("neon", "llvm.aarch64.neon.tbl1.v16i8", 16, None),
+)
 
 I8, I16, I32, I64 = (ir.IntType(width) for width in (8, 16, 32, 64))
 
@@ -31,9 +40,9 @@ def splat(builder, value):
     return builder.shuffle_vector(first, anything, equal(I32, 0))
 
 
-def load(builder, address, kind):
-    """Return the BLOCK values at an address."""
-    return builder.load(builder.inttoptr(address, lanes(kind).as_pointer()), align=kind.width // 8)
+def load(builder, address, kind, n=BLOCK):
+    """Return the n values at an address."""
+    return builder.load(builder.inttoptr(address, ir.VectorType(kind, n).as_pointer()), align=kind.width // 8)
 
 
 def load_apart(builder, address, kind, n):
@@ -85,82 +94,194 @@ class Accumulator:
         self.set(self.builder.add(self.value(), value))
 
 
-# O(G * W * planes) vector operations. Invariant: no sum leaves 16 bits, by the factors and planes; see `limits`.
-@intrinsic
-def sketch_block(context, segment, group, first, n_words, planes, n_planes, factors, top, limit):
-    """Return as a mask which of the rows `first` to `first + 63` of a group have a sketch of at least `limit`.
+def has_feature(context, feature):
+    """Whether the processor that is compiled for has a feature, by LLVM's name."""
+    return f"+{feature}" in context.codegen()._tm_features.split(",")
 
-    Bit b of the values of a query stands in plane b, the highest first, for each word of a component. The agreement of
-    a code with the values is ``top - 2 * sum_b 2^b * hamming(code, plane b)``, and the sketch of a row the sum of
-    ``floor(factor * agreement * coarse / TERM_DIVISOR)`` over the components that query and group share.
 
-    segment: record of `layout`; group, first, n_words, n_planes: int64; planes: words (G * W * planes,);
-    factors: int16 (G,); top, limit: int16. Returns uint64, bit i for row ``first + i``.
+def find_lookup(context):
+    """Return LLVM's name of the lookup that the processor has, its bytes and how to sum them; None if it has none."""
+    return next((found for feature, *found in LOOKUPS if has_feature(context, feature)), None)
+
+
+def apply_in_parts(builder, name, result, left, right):
+    """Return what an instruction makes of two vectors of bytes, of which `right` is as long as it takes."""
+    function_type = ir.FunctionType(result, [right.type, right.type])
+    function = cgutils.get_or_insert_function(builder.module, function_type, name)
+    size = right.type.count
+    parts = [builder.call(function, [right, cut(builder, left, i, size)]) for i in range(0, left.type.count, size)]
+    return join(builder, parts)
+
+
+def counts_ones(context, width):
+    """Whether codes of a word's width are compared by counting ones, rather than by `look_up_agreement`."""
+    found = find_lookup(context)
+    return width > 16 or found is None or found[2] is None or has_feature(context, "avx512bitalg")
+
+
+# Where no instruction counts ones, LLVM looks them up for each half byte, and takes three more to sum those of a word.
+def look_up_agreement(context, builder, differing):
+    """Return in 16-bit lanes the zeros less the ones of words of 8 or 16 bits."""
+    name, size, summing = find_lookup(context)
+    word, kind = differing.type.element, ir.VectorType(I8, size)
+    many = ir.VectorType(I8, BLOCK * word.width // 8)
+    table = ir.Constant(kind, [4 - 2 * bin(v % 16).count("1") for v in range(size)])
+    halves = [builder.bitcast(half, many) for half in (differing, builder.lshr(differing, equal(word, 4)))]
+    halves = [builder.and_(half, ir.Constant(many, [15] * many.count)) for half in halves]
+    sums = builder.add(*(apply_in_parts(builder, name, kind, half, table) for half in halves))
+    if word.width == 8:
+        return builder.sext(sums, lanes(I16))
+    return apply_in_parts(builder, summing, ir.VectorType(I16, size // 2), sums, ir.Constant(kind, [1] * size))
+
+
+def cut(builder, vector, first, n):
+    """Return n lanes of a vector from lane `first` on."""
+    places = ir.Constant(ir.VectorType(I32, n), list(range(first, first + n)))
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), places)
+
+
+def join(builder, vectors):
+    """Return the lanes of vectors, whose number is a power of two, one after the other."""
+    while len(vectors) > 1:
+        places = ir.Constant(ir.VectorType(I32, 2 * vectors[0].type.count), list(range(2 * vectors[0].type.count)))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [builder.shuffle_vector(left, right, places) for left, right in pairs]
+    return vectors[0]
+
+
+def look_up(context, builder, table, places):
+    """Return in 16-bit lanes the bytes of a table of 16, whose address is given, plus 2^8 times its first byte.
+
+    places: numbers below 16 in 16-bit lanes. Their upper bytes are 0, so they look up the first byte: whoever uses the
+    sum of many lookups knows what to take off.
     """
+    found = find_lookup(context)
+    if found is None:
+        return look_up_one_by_one(builder, table, places)
+    name, size, _ = found
+    entries = load(builder, table, I8, 16)
+    if size > 16:
+        entries = builder.shuffle_vector(entries, entries, ir.Constant(ir.VectorType(I32, size), [*range(16)] * 2))
+    octets = builder.bitcast(places, ir.VectorType(I8, 2 * BLOCK))
+    return builder.bitcast(apply_in_parts(builder, name, entries.type, octets, entries), lanes(I16))
+
+
+def look_up_one_by_one(builder, table, places):
+    """Do as `look_up` on a processor that has no such instruction."""
+    entries = builder.inttoptr(table, I8.as_pointer())
+
+    def entry(place):
+        return builder.zext(builder.load(builder.gep(entries, [place])), I16)
+
+    upper = builder.shl(entry(ir.Constant(I64, 0)), ir.Constant(I16, 8))
+    values = ir.Constant(lanes(I16), ir.Undefined)
+    for lane in range(BLOCK):
+        place = builder.zext(builder.extract_element(places, ir.Constant(I32, lane)), I64)
+        values = builder.insert_element(values, builder.add(entry(place), upper), ir.Constant(I32, lane))
+    return values
+
+
+def sum_lookups(context, builder, tables, codes):
+    """Return the sum of `look_up` over the half bytes of each code, the lowest first, each in a table of its own.
+
+    tables: the address of the first; codes: a vector of words.
+    """
+    width, total = codes.type.element.width, None
+    for first in range(0, width, 16):
+        words = codes
+        if first:
+            words = builder.lshr(codes, equal(codes.type.element, first))
+        if width != 16:
+            words = builder.zext(words, lanes(I16)) if width < 16 else builder.trunc(words, lanes(I16))
+        for shift in range(0, min(width, 16), 4):
+            places = builder.lshr(words, equal(I16, shift)) if shift else words
+            if shift + 4 < min(width, 16):
+                places = builder.and_(places, equal(I16, 15))
+            table = builder.add(tables, ir.Constant(I64, 16 * (first + shift) // 4))
+            values = look_up(context, builder, table, places)
+            total = values if total is None else builder.add(total, values)
+    return total
+
+
+# O(G * W) vector operations for codes, O(G * r) for vectors. Invariant: no sum leaves 16 bits; see `limits`.
+@intrinsic
+def sketch_block(context, segment, group, first, n_words, query, factors, offsets, shift, limit, sketches, word, real):
+    """Sketch the rows `first` to `first + 63` of a group; return as a mask which reach at least `limit`.
+
+    The *count* of a component is, for a code, how many more bits of its words agree with the query's than do not and,
+    for a vector, the sum of what half bytes look up in its tables (see `sketches`). The sketch of a row is the sum of
+    ``floor((factor * count + offset) * coarse * 2^shift / TERM_DIVISOR)`` over the components that query and group
+    share.
+
+    segment: record of `layout`; group, first, n_words: int64. Addresses: query, words (G, W), or of a vector uint8
+    (G, half bytes of a code, 16); factors, offsets: int16 (G,); sketches: int16 (BLOCK,), which is filled. shift,
+    limit: int16; word: the type of words; real: None for codes. Returns uint64, bit i for row ``first + i``.
+    """
+    kind = ir.IntType(word.dtype.bitwidth)
+    is_code = isinstance(real, types.NoneType)
 
     def generate(context, builder, signature, arguments):
-        segment, group, first, n_words, planes, n_planes, factors, top, limit = arguments
-        planes, factors = (
-            context.make_array(signature.args[i])(context, builder, value).data
-            for i, value in ((4, planes), (6, factors))
-        )
-        word = ir.IntType(signature.args[4].dtype.bitwidth)
+        segment, group, first, n_words, query, factors, offsets, shift, limit, sketches, _, _ = arguments
         record = signature.args[0]
-        total, hamming, partial = (Accumulator(builder) for _ in range(3))
+        total, count = Accumulator(builder), Accumulator(builder)
+        ones = is_code and counts_ones(context, kind.width)
 
         def field(name):
             place = cgutils.get_record_member(builder, segment, record.offset(name), I64)
             return builder.load(place)
 
-        def item(address, place):
-            return builder.load(builder.gep(builder.inttoptr(address, I64.as_pointer()), [place]))
+        def item(address, place, kind=I64):
+            return builder.load(builder.gep(builder.inttoptr(address, kind.as_pointer()), [place]))
 
         def count_word(k, number, codes):
-            begin = builder.mul(builder.add(builder.mul(k, n_words), number), n_planes)
+            place = builder.add(builder.mul(k, n_words), number)
+            if is_code:
+                differing = builder.xor(codes, splat(builder, item(query, place, kind)))
+                return count_ones(builder, differing) if ones else look_up_agreement(context, builder, differing)
+            size = ir.Constant(I64, 16 * kind.width // 4)
+            return sum_lookups(context, builder, builder.add(query, builder.mul(place, size)), codes)
 
-            def differing(plane):
-                bits = builder.load(builder.gep(planes, [builder.add(begin, plane)]))
-                return count_ones(builder, builder.xor(codes, splat(builder, bits)))
-
-            partial.set(differing(ir.Constant(I64, 0)))
-            with cgutils.for_range(builder, n_planes, ir.Constant(I64, 1)) as plane:
-                partial.add(builder.add(partial.value(), differing(plane.index)))
-            return partial.value()
-
-        def count(k, slot):
-            size = builder.mul(n_words, ir.Constant(I64, word.width // 8))
+        def count_component(k, slot):
+            size = builder.mul(n_words, ir.Constant(I64, kind.width // 8))
             address = builder.add(item(shards, k), builder.mul(slot, size))
-            if word.width < 64:
-                hamming.set(count_word(k, ir.Constant(I64, 0), load(builder, address, word)))
+            if kind.width < 64:
+                count.set(count_word(k, ir.Constant(I64, 0), load(builder, address, kind)))
                 return
             with builder.if_else(builder.icmp_signed("==", n_words, ir.Constant(I64, 1))) as (alone, several):
                 with alone:
-                    hamming.set(count_word(k, ir.Constant(I64, 0), load(builder, address, word)))
+                    count.set(count_word(k, ir.Constant(I64, 0), load(builder, address, kind)))
                 with several:
-                    hamming.set(equal(I16, 0))
+                    count.set(equal(I16, 0))
                     with cgutils.for_range(builder, n_words) as number:
                         start = builder.add(address, builder.mul(number.index, ir.Constant(I64, 8)))
-                        hamming.add(count_word(k, number.index, load_apart(builder, start, word, n_words)))
+                        count.add(count_word(k, number.index, load_apart(builder, start, kind, n_words)))
 
         def add_component(k, factor, slot):
-            count(k, slot)
-            # This may overflow; the subtraction undoes it modulo 2^16.
-            twice = builder.mul(hamming.value(), splat(builder, builder.add(factor, factor)))
-            agreement = builder.sub(splat(builder, builder.mul(top, factor)), twice)
+            count_component(k, slot)
+            # These may overflow; the offset undoes it modulo 2^16.
+            offset = item(offsets, k, I16)
+            if ones:
+                bits = builder.trunc(builder.mul(n_words, ir.Constant(I64, kind.width)), I16)
+                offset = builder.add(offset, builder.mul(factor, bits))
+                factor = builder.mul(factor, ir.Constant(I16, -2))
+            agreement = builder.mul(count.value(), splat(builder, factor))
+            agreement = builder.add(agreement, splat(builder, offset))
             weights = load(builder, builder.add(coarse, builder.add(item(bases, k), slot)), I8)
-            weights = builder.shl(builder.zext(weights, lanes(I16)), equal(I16, 7))  # * 2^7 / 2^16: / TERM_DIVISOR
+            weights = builder.mul(builder.zext(weights, lanes(I16)), scale)
             total.add(high_product(builder, agreement, weights))
 
         n_components, shards, bases, coarse = (field(n) for n in ("n_components", "shards", "bases", "coarse"))
         slots = builder.add(field("slots"), builder.mul(builder.mul(group, n_components), ir.Constant(I64, 8)))
+        scale = splat(builder, builder.shl(ir.Constant(I16, 2**7), shift))  # * 2^7 / 2^16: / TERM_DIVISOR
         total.set(equal(I16, 0))
         with cgutils.for_range(builder, n_components) as component:
             k = component.index
-            factor, slot = builder.load(builder.gep(factors, [k])), item(slots, k)
+            factor, slot = item(factors, k, I16), item(slots, k)
             is_weighted = builder.icmp_signed("!=", factor, ir.Constant(I16, 0))
             with builder.if_then(builder.and_(is_weighted, builder.icmp_signed(">=", slot, ir.Constant(I64, 0)))):
                 add_component(k, factor, builder.add(slot, first))
+        builder.store(total.value(), builder.inttoptr(sketches, lanes(I16).as_pointer()), align=2)
         return builder.bitcast(builder.icmp_signed(">=", total.value(), splat(builder, limit)), I64)
 
     i64, i16 = types.int64, types.int16
-    return types.uint64(segment, i64, i64, i64, planes, i64, factors, i16, i16), generate
+    return types.uint64(segment, i64, i64, i64, i64, i64, i64, i16, i16, i64, word, real), generate

@@ -8,7 +8,7 @@ import numpy as np
 
 from cccf_index.kernels.decorators import kernel
 from cccf_index.kernels.limits import LANE_MAX, TERM_DIVISOR
-from cccf_index.kernels.memory import read, view_row
+from cccf_index.kernels.memory import find_query, power_of_two, read, view_row
 
 TINY = 1e-37  # below, the rounding of float32 is not relative any more
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
@@ -17,16 +17,19 @@ LIKELY = 0.3  # good items have about this share of what their distance from the
 # O(cells * d), vectorised over the cells. Invariant: caps and slips are safe against rounding, and so are the radii.
 @kernel
 def measure_cells(segment, call, i):
-    """Measure the prepared query at place i of the tile against all cells; return its length.
+    """Measure the prepared query at place i of the tile against all cells.
 
     Filled are, float32 (cells,): products, with the centres; caps, what the weights allow; slips, how far sketches are
-    off.
+    off at most by rounding the query, near_slips, the same at the centre; and in the query's record its length and
+    what else sketches are off by.
     """
+    query, near_slips = find_query(call, i), view_row(call.near_slips, i, segment.n_cells, np.float32)
+    query.floors, query.slope, query.coarse_slip = segment.n_components + 1.0, 0.0, 0.0
     n_cells, d = segment.n_cells, segment.n_components * call.n_bits
     products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
     slips = view_row(call.slips, i, n_cells, np.float32)
     for c in range(n_cells):
-        products[c], caps[c], slips[c] = 0, 0, segment.n_components + 1
+        products[c], caps[c], slips[c], near_slips[c] = 0, 0, 0, 0
     square = 0.0
     for j in range(d):
         value = read(call.vector, j, np.float32)
@@ -37,33 +40,50 @@ def measure_cells(segment, call, i):
                 products[c] += value * row[c]
     for k in range(segment.n_components):
         most = read(call.reach, k, np.float32) * np.float32(1 + 1e-4)
-        error, certain = read(call.sketch_error, k, np.float32), read(call.sketch_reach, k, np.float32)
-        certain = (certain + error) * np.float32(1.001 * segment.slip / TERM_DIVISOR)
-        scaled = error * (1.001 / TERM_DIVISOR / segment.step)  # in float64: a step may be tiny
+        error = read(call.sketch_error, k, np.float32) * (1.001 / TERM_DIVISOR)  # in float64, as a step may be tiny
+        reach = read(call.sketch_reach, k, np.float32) * (1.001 / TERM_DIVISOR)
+        query.coarse_slip += (reach + error) * segment.slip
+        scaled = error / segment.step
+        query.slope += scaled / np.sqrt(call.n_bits)
         row = view_row(segment.peaks, k, n_cells, np.float32)
+        sizes = view_row(segment.centre_sizes, k, n_cells, np.float32)
         for c in range(n_cells):
             caps[c] += most * row[c]
-            slips[c] += np.float32(scaled * row[c]) + certain
-    return np.sqrt(square)
+            slips[c] += np.float32(scaled * row[c])
+            near_slips[c] += np.float32(scaled * sizes[c])
+    query.norm = np.sqrt(square)
 
 
-# Invariant: an item of cell c that is nearer to the centre than the first value returned, or whose sketch is below the
-# second, scores less than `worst`.
+# Invariant: an item of cell c that is nearer to the centre than the first value returned scores less than the query's
+# `worst`, and so does one whose sketch, if it were exact, would be below the second.
 @kernel
-def find_thresholds(worst, c, segment, bias_scale, slack, product, cap, norm, unit, slip):
+def find_thresholds(query, c, segment, bias_scale, slack, product, cap):
     """Return how far from the centre of cell c an item must be to be good enough, and what its sketch must reach.
 
-    worst: the score to be reached; slack: how much of it may be rounding; product, cap, slip: of the cell, by
-    `measure_cells`; norm: the length of the query; unit: what 1 of a sketch is worth.
+    query: its record; slack: how much of a score may be rounding; product, cap: of the cell, by `measure_cells`.
     """
+    worst, norm = query.worst, query.norm
     bias = read(segment.bias_peaks, c, np.float64) * bias_scale
-    least = worst - bias - slack * (abs(worst) + abs(bias)) - TINY
-    limit = np.int16(min(max(np.floor(least / unit - slip), -LANE_MAX - 1.0), float(LANE_MAX)))
+    least = worst - bias - slack * (abs(worst) + abs(bias) + cap) - TINY
+    estimate = least / query.unit
     if cap < least:
-        return np.inf, limit
+        return np.inf, estimate
     if norm > 0:
-        return (least - product) / norm, limit
-    return least, limit  # a query of zeros: all items score their biases, and least <= 0 keeps them all
+        return (least - product) / norm, estimate
+    return least, estimate  # a query of zeros: all items score their biases, and least <= 0 keeps them all
+
+
+@kernel
+def find_error(query, slip, near_slip, radius, shift):
+    """Return how far a sketch may be off in a block of a given radius and shift; slips: of its cell."""
+    return query.floors * power_of_two(-shift) + min(slip, near_slip + query.slope * radius) + query.coarse_slip
+
+
+@kernel
+def find_limit(estimate, error, shift):
+    """Return which sketch, times 2^shift, a row must reach to be good enough by `find_thresholds`."""
+    limit = np.floor((estimate - error) * power_of_two(shift))
+    return np.int16(min(max(limit, -LANE_MAX - 1.0), float(LANE_MAX)))
 
 
 @kernel

@@ -6,6 +6,7 @@ the types of words and scores alone, and quickly.
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,10 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.limits import BLOCK, PLANES, SUMS
+from cccf_index.kernels.limits import BLOCK, SUMS
 
-TILE = 16  # queries that look at a block while it is in the first cache
+TILE = 16  # queries that look at a block while it is in the first cache, at most
+TILE_BYTES = 2**21  # of what they collect
+COLLECTED = 8  # rows that a query may collect for each item of its result,
+LEAST_COLLECTED = 1024  # and for all of them
+KEPT_BYTES = 2**24  # of a thread's room between two calls
+BINS = 4096  # of the histogram of estimates
+BUCKETS = 2048  # of a sort
 LINE = 64  # bytes of a cache line: tables begin at its multiples
+
+_room = threading.local()
 
 _ARGUMENTS = (
     "words",  # (nq, G, W): codes of the queries; of real-valued ones only the type
@@ -29,22 +38,37 @@ _ARGUMENTS = (
     "scores",  # int64 or float32 (nq, k): heaps
     "ids",  # int64 (nq, k)
     "n_queries", "k", "n_bits", "n_words", "word_size", "tile",
+    "capacity",  # rows that a query may collect
+    "exact",  # whether what is collected is scored exactly in the end; else estimates are good enough
 )  # fmt: skip
 _TABLES = (
-    "planes",  # words (tile, G * W * planes): see `block.sketch_block`
+    "lookups",  # uint8 (tile, G * half bytes of a code, 16): of real-valued queries, see `block.sketch_block`
     "factors",  # int16 (tile, G)
+    "offsets",  # int16 (tile, G)
     "sums",  # float32 (tile, G * bytes of a code * SUMS): of real-valued queries, see `sketches.fill_sums`
     "products",  # float32 (tile, cells): see `bounds.measure_cells`
     "caps",  # float32 (tile, cells)
     "slips",  # float32 (tile, cells)
+    "near_slips",  # float32 (tile, cells)
     "next_block",  # int64 (tile, cells): the blocks before it have been looked at
     "keys",  # float32 (cells,): what the next block of a cell may well score
     "heap",  # int64 (cells,): cells, the one with the largest key first
-    "units",  # float64 (tile,): what 1 of a sketch is worth
-    "norms",  # float64 (tile,)
+    "states",  # QUERY_RECORD (tile,)
     "min_distances",  # float64 (tile,): see `bounds.find_thresholds`
-    "min_sketches",  # int16 (tile,)
+    "min_estimates",  # float64 (tile,)
     "stale",  # int16 (tile,): whether those two must be computed again
+    "active",  # int64 (tile,): places of queries that look at the next block of a cell
+    "rows",  # int64 (tile, capacity): what was collected, see `collection`
+    "groups",  # int32 (tile, capacity)
+    "estimates",  # int32 (tile, capacity)
+    "errors",  # int32 (tile, capacity)
+    "bins",  # int32 (tile, BINS)
+    "exact_scores",  # int64 or float32 (capacity + k,): of what one query has collected, and what it had found
+    "identities",  # int64 (capacity + k,)
+    "sort_keys",  # uint64 (2, capacity + k)
+    "sort_places",  # int32 (2, capacity + k)
+    "sort_counts",  # int32 (BUCKETS,): see `sorting`
+    "sketches",  # int16 (BLOCK,): of one block
     "block_scores",  # int64 or float32 (BLOCK,): exact scores of a block
     "block_weights",  # int64 or float32 (BLOCK,): the weights of its rows in one component
     "vector",  # float32 (G * r,): one query's expanded vector, or itself
@@ -55,28 +79,66 @@ _TABLES = (
 CALL_RECORD = np.dtype([*((name, "i8") for name in (*_ARGUMENTS, *_TABLES)), ("slack", "f8")])
 FIRST_TABLE, N_TABLES = len(_ARGUMENTS), len(_TABLES)
 
+# One query of the tile, while a segment is searched; see `collection`.
+QUERY_RECORD = np.dtype(
+    [
+        ("unit", "f8"),  # what 1 of a sketch is worth
+        ("norm", "f8"),  # its length
+        ("floors", "f8"),  # how far a sketch may be off by rounding down,
+        ("slope", "f8"),  # by rounding the query, for each unit of distance from the centre of a cell,
+        ("coarse_slip", "f8"),  # and by rounding weights
+        ("rounding", "f8"),  # how far a score may be off by rounding
+        ("worst", "f8"),  # a score that k items certainly reach
+        ("n", "i8"),  # rows collected
+        ("first_bin", "i8"),  # of the histogram; the others are symmetrical
+        ("bin", "i8"),  # the highest bin such that k rows are in it and above
+        ("above", "i8"),  # how many rows that is; less than k as long as there is no such bin
+    ]
+)
+
+
+class Sizes(NamedTuple):
+    """What the size of a call's tables depends on."""
+
+    n_bits: int
+    n_words: int
+    word_size: int
+    is_real: bool
+    n_components: int
+    n_cells: int
+    k: int
+    capacity: int
+    tile: int
+
 
 @lru_cache(maxsize=256)
-def place_tables(
-    tile: int, n_bits: int, n_words: int, word_size: int, n_planes: int, n_components: int, n_cells: int
-) -> tuple[NDArray[np.int64], int]:
-    """Return where the tables begin, in bytes from the record on, int64 (N_TABLES,), and the bytes of the whole room.
+def place_tables(sizes: Sizes) -> tuple[NDArray[np.int64], int]:
+    """Return where the tables begin, in bytes from the record on, int64 (N_TABLES + 2,), and the bytes of the room.
 
-    It begins anywhere, and the record at the next cache line.
+    It begins anywhere, and the record at the next cache line. The last two numbers are the tile and the capacity.
     """
-    per_code, per_cell = tile * n_components, tile * n_cells
-    n_sums = 0 if n_planes == 1 else per_code * SUMS * ((n_bits + 7) // 8)
-    sizes = {
-        "planes": per_code * n_words * n_planes * word_size, "factors": 2 * per_code, "sums": 4 * n_sums,
-        "products": 4 * per_cell, "caps": 4 * per_cell, "slips": 4 * per_cell, "next_block": 8 * per_cell,
-        "keys": 4 * n_cells, "heap": 8 * n_cells, "units": 8 * tile, "norms": 8 * tile, "min_distances": 8 * tile,
-        "min_sketches": 2 * tile, "stale": 2 * tile, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
-        "vector": 4 * n_components * n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
+    tile, n_components, n_cells = sizes.tile, sizes.n_components, sizes.n_cells
+    per_code, per_cell, collected = tile * n_components, tile * n_cells, tile * sizes.capacity
+    n_bytes, code_size = (sizes.n_bits + 7) // 8, sizes.n_words * sizes.word_size
+    most = sizes.capacity + sizes.k
+    table_bytes = {
+        "lookups": 32 * per_code * code_size * sizes.is_real, "factors": 2 * per_code, "offsets": 2 * per_code,
+        "sums": 4 * per_code * SUMS * n_bytes * sizes.is_real,
+        "products": 4 * per_cell, "caps": 4 * per_cell, "slips": 4 * per_cell, "near_slips": 4 * per_cell,
+        "next_block": 8 * per_cell,
+        "keys": 4 * n_cells, "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile,
+        "min_distances": 8 * tile, "min_estimates": 8 * tile, "stale": 2 * tile, "active": 8 * tile,
+        "rows": 8 * collected, "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected,
+        "bins": 4 * tile * BINS,
+        "exact_scores": 8 * most, "identities": 8 * most, "sort_keys": 16 * most, "sort_places": 8 * most,
+        "sort_counts": 4 * BUCKETS,
+        "sketches": 2 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
+        "vector": 4 * n_components * sizes.n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
         "sketch_error": 4 * n_components,
     }  # fmt: skip
-    lines = [-(-size // LINE) for size in (CALL_RECORD.itemsize, *(sizes[name] for name in _TABLES))]
+    lines = [-(-size // LINE) for size in (CALL_RECORD.itemsize, *(table_bytes[name] for name in _TABLES))]
     ends = LINE * np.cumsum(lines)
-    return freeze(ends[:-1]), int(ends[-1]) + LINE
+    return freeze(np.array([*ends[:-1], tile, sizes.capacity])), int(ends[-1]) + LINE
 
 
 class CodedBatch(NamedTuple):
@@ -98,13 +160,26 @@ class RealBatch(NamedTuple):
     slack: float  # how much of a score may be rounding
 
 
-def make_room(batch: CodedBatch | RealBatch, n: int, n_cells: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return room for the record and tables of a call with n queries of a batch, and where the tables begin in it."""
+def make_room(
+    batch: CodedBatch | RealBatch, n: int, n_cells: int, k: int = 0, n_rows: int = 0
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return room for a call with n queries of a batch, and where the record's tables begin in it.
+
+    For a search by bounds k is the number of items wanted, and `n_rows` that of the segment. The room is used again by
+    the next call of this thread.
+    """
     _, n_components, n_words = batch.words.shape
-    n_planes = 1 if isinstance(batch, CodedBatch) else PLANES
-    tile, word_size = min(n, TILE), batch.words.itemsize
-    starts, size = place_tables(tile, batch.n_bits, n_words, word_size, n_planes, n_components, n_cells)
-    return np.empty(size, np.uint8), starts
+    capacity = min(max(COLLECTED * k, LEAST_COLLECTED), n_rows) + BLOCK if k else 0
+    tile = min(n, TILE, max(1, TILE_BYTES // (20 * capacity))) if k else 1
+    is_real = isinstance(batch, RealBatch)
+    sizes = Sizes(batch.n_bits, n_words, batch.words.itemsize, is_real, n_components, n_cells, k, capacity, tile)
+    starts, size = place_tables(sizes)
+    memory = getattr(_room, "memory", None)
+    if memory is None or memory.size < size:
+        memory = np.empty(size, np.uint8)
+        if size <= KEPT_BYTES:
+            _room.memory = memory
+    return memory, starts
 
 
 class Filters(NamedTuple):

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES, TILE
+from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
 from cccf_index.kernels.heaps import EMPTY_ID
 from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
-from cccf_index.kernels.scoring import score_rows
+from cccf_index.kernels.scoring import score_scattered
 from cccf_index.kernels.search import offer, score_all, search, search_brute_force
 from cccf_index.kernels.sketches import prepare_query
 
@@ -27,7 +27,7 @@ def start_call(room, starts, words, n_bits, slack, n):
     call = view_call(place)
     call.words, call.weights, call.bias_scales, call.vectors = address_of(words), 0, 0, 0
     call.n_words, call.word_size, call.n_bits = words.shape[2], words.itemsize, n_bits
-    call.slack, call.n_queries, call.tile = slack, n, n if n < TILE else TILE
+    call.slack, call.n_queries, call.tile, call.capacity = slack, n, starts[N_TABLES], starts[N_TABLES + 1]
     for j in range(N_TABLES):
         write(place, FIRST_TABLE + j, place + starts[j])
     return place
@@ -51,9 +51,10 @@ def start_real(room, starts, words, vectors, n_bits, slack, n):
 
 
 @kernel
-def describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids):
+def describe_results(place, deleted, exclude_starts, exclude_ids, exact, scores, ids):
     """Add filters and heaps to the record of a call."""
     call = view_call(place)
+    call.exact = exact
     call.deleted = address_of(deleted)
     call.exclude_starts, call.exclude_ids = address_of(exclude_starts), address_of(exclude_ids)
     call.scores, call.ids, call.k = address_of(scores), address_of(ids), scores.shape[1]
@@ -62,22 +63,22 @@ def describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids):
 @entry
 def search_coded(
     address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, budget,
-    complete, scores, ids,
+    complete, exact, scores, ids,
 ):  # fmt: skip
     """Search a segment with codes; scores, ids: heaps (nq, k). See `search.search`."""
     place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    describe_results(place, deleted, exclude_starts, exclude_ids, exact, scores, ids)
     search(view_segment(address), view_call(place), budget, complete, words.dtype.type, scores.dtype.type, None)
 
 
 @entry
 def search_real(
     address, room, starts, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, budget, complete,
-    scores, ids,
+    exact, scores, ids,
 ):  # fmt: skip
     """Search a segment with vectors; scores, ids: heaps (nq, k). See `search.search`."""
     place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    describe_results(place, deleted, exclude_starts, exclude_ids, exact, scores, ids)
     search(view_segment(address), view_call(place), budget, complete, words.dtype.type, np.float32, np.float32)
 
 
@@ -88,7 +89,7 @@ def brute_force_coded(
 ):  # fmt: skip
     """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
     place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    describe_results(place, deleted, exclude_starts, exclude_ids, True, scores, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, None, every)
 
 
@@ -98,7 +99,7 @@ def brute_force_real(
 ):
     """Score every item of a segment with vectors; every: room for the scores. See `search.search_brute_force`."""
     place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, scores, ids)
+    describe_results(place, deleted, exclude_starts, exclude_ids, True, scores, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, np.float32, every)
 
 
@@ -125,17 +126,18 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
     """
     word, real = words.dtype.type, np.float32
     place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, room[:0], no_ids, no_ids[:0], scores, ids)
+    describe_results(place, room[:0], no_ids, no_ids[:0], True, scores, ids)
     segment, call = view_segment(address), view_call(place)
     group_starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
-    score = view_row(call.block_scores, 0, 1, np.float32)
+    score_at, score = call.block_scores, view_row(call.block_scores, 0, 1, np.float32)
     for q in range(rows.shape[0]):
         prepare_query(segment, call, q, ZERO, word, np.float32, real)
         for j in range(rows.shape[1]):
             row = rows[q, j]
             if row != EMPTY_ID:
                 group = np.searchsorted(group_starts, row, side="right") - 1
-                score_rows(score, ONE, row, group, segment, call, q, ZERO, word, real)
+                at_row = address_of(rows[q, j:])
+                score_scattered(score_at, ONE, at_row, group, segment, call, q, ZERO, word, np.float32, real)
                 offer(score[0], row, segment, call, q, scores[q], ids[q])
 
 

@@ -80,7 +80,32 @@ def write_results(scores: Any, ids: Any, divisors: Any, D: Any, I: Any) -> None:
         D[:], I[:] = distances, labels
 
 
-# O(k log k) for each query: taking out the worst entry again and again leaves the best first.
+@kernel
+def is_sorted(scores, ids):
+    """Whether a heap is sorted, the worst first, as a search leaves it."""
+    for j in range(1, scores.size):
+        if is_worse(scores[j], ids[j], scores[j - 1], ids[j - 1]):
+            break
+    else:
+        return True
+    return False
+
+
+# O(k log k): taking out the worst entry again and again leaves the best first.
+@kernel
+def sort_heap(scores, ids):
+    """Sort a heap, the worst first."""
+    for last in range(scores.size - 1, 0, -1):
+        score, identity = scores[0], ids[0]
+        replace_worst(scores, ids, last, scores[last], ids[last])
+        scores[last], ids[last] = score, identity
+    for j in range(scores.size // 2):
+        other = scores.size - 1 - j
+        scores[j], scores[other] = scores[other], scores[j]
+        ids[j], ids[other] = ids[other], ids[j]
+
+
+# O(k) for each query whose heap is sorted, O(k log k) for others.
 @entry
 def fill_results(scores, ids, divisors, D, I):
     """Sort each heap, and write it to D and I, contiguous (nq, at least k), padded as faiss does.
@@ -90,11 +115,10 @@ def fill_results(scores, ids, divisors, D, I):
     k = scores.shape[1]
     for q in range(scores.shape[0]):
         row_scores, row_ids = scores[q], ids[q]
-        for last in range(k - 1, 0, -1):
-            score, identity = row_scores[0], row_ids[0]
-            replace_worst(row_scores, row_ids, last, row_scores[last], row_ids[last])
-            row_scores[last], row_ids[last] = score, identity
+        if not is_sorted(row_scores, row_ids):
+            sort_heap(row_scores, row_ids)
         for j in range(D.shape[1]):
+            place = k - 1 - j
             D[q, j], I[q, j] = LOWEST, -1
-            if j < k and row_ids[j] != EMPTY_ID:
-                D[q, j], I[q, j] = np.float32(row_scores[j] / divisors[q]), row_ids[j]
+            if place >= 0 and row_ids[place] != EMPTY_ID:
+                D[q, j], I[q, j] = np.float32(row_scores[place] / divisors[q]), row_ids[place]

@@ -35,6 +35,8 @@ class SegmentTables(NamedTuple):
     step: float
     slip: float  # the largest error of `coarse`
     ceilings: NDArray[np.float64]  # (G,): the largest weight / step
+    centre_sizes: NDArray[np.float32]  # (G, cells): the length of each component of the centre / root of r, rounded up
+    shifts: NDArray[np.uint8]  # (blocks,): weights of the block times 2^shift are no larger than the largest of all
 
 
 # The types that each stored array may have, integer weights and float weights; the other fields follow from these.

@@ -12,13 +12,14 @@ BLOCK = 64  # rows of a block: those that reach a limit are one 64-bit mask
 
 LANE_MAX = 2**15 - 1
 TERM_DIVISOR = 2**9  # a term is the upper half of the 32 bits of (factor * agreement) * (coarse * 2^7): / 2^16 * 2^7
-PLANES = 6  # bits of each value of a real-valued query; 1 for codes
-TOP = 2**PLANES - 1  # values become odd integers from -TOP to TOP, so |agreement| <= MAX_BITS * TOP
-assert MAX_BITS * TOP <= LANE_MAX
+ENTRY_MAX = 127  # half bytes of codes look up whole numbers from -ENTRY_MAX to ENTRY_MAX, stored as bytes from 0 on
+MAX_LOOKUPS = MAX_BITS // 4
+assert 2 * ENTRY_MAX * MAX_LOOKUPS < 2**16
 
 SUMS = 32  # partial inner products for each byte of a code: 16 for each half of it
 
 COARSE_MAX = 255
+MAX_SHIFT = 7  # coarse weights of a block of small ones are multiplied by up to 2^MAX_SHIFT; the proof holds for those
 COARSE_ERROR = 0.501  # of a coarse weight: half a unit, and the rounding of the division
 # n_bits * (coarse + COARSE_ERROR) is at most this, as `max_coarse` keeps n_bits * coarse <= LANE_MAX
 COARSE_REACH = LANE_MAX + MAX_BITS * COARSE_ERROR
@@ -29,9 +30,11 @@ SUM_MAX = LANE_MAX - MAX_COMPONENTS - 1
 CODED_PEAK = LANE_MAX - MAX_BITS / 2
 # ... and each term of the sum by coarse * n_bits / 2 / TERM_DIVISOR.
 CODED_SUM = SUM_MAX - MAX_COMPONENTS * COARSE_REACH / 2 / TERM_DIVISOR
-# Real-valued queries: rounding a value to an odd integer moves it by at most 1, each term by coarse * n_bits /
-# TERM_DIVISOR. All values then share one factor, rounded down, so that neither limit is passed.
-REAL_SUM = SUM_MAX - MAX_COMPONENTS * COARSE_REACH / TERM_DIVISOR
+# Real-valued queries: rounding an entry moves it by at most 1/2, so |factor * agreement| by factor / 2 for each lookup.
+# The factor is rounded up to a whole number; what a whole 1 more adds to that is left out of the peak ...
+REAL_PEAK = LANE_MAX - MAX_LOOKUPS / 2
+# ... and of the sum: coarse * n_bits / 4 / 2 / TERM_DIVISOR for each term.
+REAL_SUM = SUM_MAX - MAX_COMPONENTS * COARSE_REACH / 8 / TERM_DIVISOR
 
 
 def max_coarse(n_bits: int) -> int:

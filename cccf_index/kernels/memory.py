@@ -1,13 +1,17 @@
 """Access to bits and memory that numba lacks: one LLVM instruction or a few, each."""
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from cccf_index.kernels.calls import CALL_RECORD
+from cccf_index.kernels.calls import CALL_RECORD, QUERY_RECORD
+from cccf_index.kernels.decorators import kernel
 from cccf_index.kernels.layout import SEGMENT_RECORD
+
+QUERY_SIZE = QUERY_RECORD.itemsize
 
 
 @intrinsic
@@ -40,6 +44,16 @@ def half_to_float(context, bits):
     return types.float32(bits), generate
 
 
+@intrinsic
+def float_bits(context, number):
+    """Return the bits of a float32, as int32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
 def _make_viewer(dtype, doc):
     """Return an intrinsic that views the record at an address."""
     record = from_dtype(dtype)
@@ -56,6 +70,29 @@ def _make_viewer(dtype, doc):
 
 view_segment = _make_viewer(SEGMENT_RECORD, "Return the record of a segment at an address; see `layout.make_record`.")
 view_call = _make_viewer(CALL_RECORD, "Return the record of a call at an address; see `calls`.")
+view_query = _make_viewer(QUERY_RECORD, "Return the record of a query of the tile at an address; see `calls`.")
+
+
+@intrinsic
+def bits_float(context, bits):
+    """Return the float32 of the bits of an int32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@kernel
+def power_of_two(exponent):
+    """Return 2^exponent, for small exponents."""
+    return np.float64(bits_float(np.int32((127 + exponent) << 23)))
+
+
+@kernel
+def find_query(call, i):
+    """Return the record of the query at place i of the tile."""
+    return view_query(call.states + i * QUERY_SIZE)
 
 
 @intrinsic

@@ -10,9 +10,9 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from cccf_index.kernels.decorators import INNER, kernel
+from cccf_index.kernels.decorators import INNER, ONE, ZERO, kernel
 from cccf_index.kernels.limits import SUMS
-from cccf_index.kernels.memory import popcount, read, view_row
+from cccf_index.kernels.memory import popcount, read, view_row, write
 
 
 @kernel
@@ -27,6 +27,14 @@ def copy_converted(address, first, n, kind, out):
 def bias_scale(call, q):
     """Return what items' biases are multiplied by for query q."""
     return np.int64(1) if call.bias_scales == 0 else read(call.bias_scales, q, np.int64)
+
+
+@kernel
+def read_bias(segment, row):
+    """Return the bias of a row as float64."""
+    if segment.float_weights:
+        return np.float64(read(segment.bias, row, np.float32))
+    return np.float64(read(segment.bias, row, np.int32))
 
 
 @kernel
@@ -46,10 +54,16 @@ def start_scores(scores, n, row, segment, call, q):
 
 
 @kernel
+def has_component(segment, group, k):
+    """Whether a group has component k."""
+    return read(segment.slots, group * segment.n_components + k, np.int64) >= 0
+
+
+@kernel
 def find_slot(segment, group, k, row):
-    """Return where a row of a group stands in component k's shard, or -1 if the group lacks the component."""
+    """Return where a row of a group that has component k stands in its shard."""
     slot = read(segment.slots, group * segment.n_components + k, np.int64)
-    return slot if slot < 0 else slot + row - read(segment.starts, group, np.int64)
+    return slot + row - read(segment.starts, group, np.int64)
 
 
 @kernel
@@ -86,9 +100,9 @@ def score_codes(scores, n, row, group, segment, call, q, word):
     weights = view_row(call.block_weights, 0, n, number)
     for k in range(segment.n_components):
         query_weight = query_weights[k]
-        slot = find_slot(segment, group, k, row)
-        if slot < 0 or query_weight == 0:
+        if query_weight == 0 or not has_component(segment, group, k):
             continue
+        slot = find_slot(segment, group, k, row)
         codes = read(segment.shards, k, np.int64)
         read_weights(segment, k, slot, n, weights)
         if n_words == 1:
@@ -104,6 +118,12 @@ def score_codes(scores, n, row, group, segment, call, q, word):
                 scores[i] += query_weight * weights[i] * number(n_bits - 2 * hamming)
 
 
+@kernel
+def read_sum(sums, b, octet):
+    """Return the inner product of 8 values of a query with byte b of a code."""
+    return read(sums, SUMS * b + (octet & 15), np.float32) + read(sums, SUMS * b + 16 + (octet >> 4), np.float32)
+
+
 # O(n * r / 4) for each component of the group. Invariant: row .. row + n lie in the group.
 @kernel
 def score_vector(scores, n, row, group, segment, call, place):
@@ -113,19 +133,73 @@ def score_vector(scores, n, row, group, segment, call, place):
     sums = call.sums + place * segment.n_components * table_size
     weights, size, is_float = segment.weights, segment.weight_size, segment.float_weights
     for k in range(segment.n_components):
-        slot = find_slot(segment, group, k, row)
-        if slot >= 0:
+        if has_component(segment, group, k):
+            slot = find_slot(segment, group, k, row)
             first = read(segment.bases, k, np.int64) + slot
             code = read(segment.shards, k, np.int64) + slot * code_size
             for i in range(n):
                 total = np.float32(0)
                 for b in range(n_bytes):
-                    octet = np.int64(read(code, b, np.uint8))
-                    total += read(sums, SUMS * b + (octet & 15), np.float32)
-                    total += read(sums, SUMS * b + 16 + (octet >> 4), np.float32)
+                    total += read_sum(sums, b, np.int64(read(code, b, np.uint8)))
                 scores[i] += read_weight(weights, first + i, size, is_float, np.float32) * total
                 code += code_size
         sums += table_size
+
+
+# O(n) for each component that the query and the group share. Bit for bit the scores of `score_codes`.
+@kernel
+def score_scattered_codes(scores, n, rows, group, segment, call, q, word, number):
+    """Add the scores of n rows of a group, wherever they are, for coded query q; scores, rows: addresses."""
+    n_words, n_bits = call.n_words, call.n_bits
+    words = call.words + q * segment.n_components * n_words * call.word_size
+    weights, size, is_float = segment.weights, segment.weight_size, segment.float_weights
+    for k in range(segment.n_components):
+        query_weight = read(call.weights, q * segment.n_components + k, number)
+        if query_weight == 0 or not has_component(segment, group, k):
+            continue
+        slot, first = find_slot(segment, group, k, ZERO), k * n_words  # where row 0 would stand
+        codes, base = read(segment.shards, k, np.int64), read(segment.bases, k, np.int64) + slot
+        for i in range(n):
+            row = read(rows, i, np.int64)
+            hamming = np.int32(popcount(read(codes, (slot + row) * n_words, word) ^ read(words, first, word)))
+            for w in range(1, n_words):
+                code = read(codes, (slot + row) * n_words + w, word)
+                hamming += np.int32(popcount(code ^ read(words, first + w, word)))
+            weight = read_weight(weights, base + row, size, is_float, number)
+            write(scores, i, number(read(scores, i, number) + query_weight * weight * number(n_bits - 2 * hamming)))
+
+
+# O(n * r / 4) for each component of the group. Bit for bit the scores of `score_vector`.
+@kernel
+def score_scattered_vector(scores, n, rows, group, segment, call, place):
+    """Add the scores of n rows of a group for the real-valued query at a place of the tile; scores, rows: addresses."""
+    code_size, n_bytes = call.n_words * call.word_size, (call.n_bits + 7) // 8
+    table_size = n_bytes * SUMS * 4
+    sums = call.sums + place * segment.n_components * table_size
+    weights, size, is_float = segment.weights, segment.weight_size, segment.float_weights
+    for k in range(segment.n_components):
+        if has_component(segment, group, k):
+            slot = find_slot(segment, group, k, ZERO)  # where row 0 would stand
+            codes, base = read(segment.shards, k, np.int64), read(segment.bases, k, np.int64) + slot
+            for i in range(n):
+                row = read(rows, i, np.int64)
+                code = codes + (slot + row) * code_size
+                total = read_sum(sums, ZERO, np.int64(read(code, ZERO, np.uint8)))
+                for b in range(1, n_bytes):
+                    total += read_sum(sums, b, np.int64(read(code, b, np.uint8)))
+                weight = read_weight(weights, base + row, size, is_float, np.float32)
+                write(scores, i, read(scores, i, np.float32) + weight * total)
+        sums += table_size
+
+
+@kernel
+def start_scattered(scores, n, rows, segment, call, q, number):
+    """Set the first n scores for query q to the biases of rows, or to zero; scores, rows: addresses."""
+    for i in range(n):
+        write(scores, i, number(0))
+    if segment.bias != 0:
+        for i in range(n):
+            start_scores(view_row(scores, i, ONE, number), ONE, read(rows, i, np.int64), segment, call, q)
 
 
 def score_rows(
@@ -145,5 +219,30 @@ def pick_score_rows(scores, n, row, group, segment, call, q, i, word, real):
     def score_real(scores, n, row, group, segment, call, q, i, word, real):
         start_scores(scores, n, row, segment, call, q)
         score_vector(scores, n, row, group, segment, call, i)
+
+    return score_coded if isinstance(real, types.NoneType) else score_real
+
+
+def score_scattered(
+    scores: int, n: int, rows: int, group: int, segment: Any, call: Any, q: int, i: int, word: Any, number: Any,
+    real: Any,
+) -> None:  # fmt: skip
+    """Fill the scores of n rows of a group, wherever they are, for query q at place i of the tile.
+
+    scores, rows: addresses, of `number` and int64.
+    """
+
+
+@overload(score_scattered, jit_options=INNER)
+def pick_score_scattered(scores, n, rows, group, segment, call, q, i, word, number, real):
+    """Pick the coded or the real-valued variant at compile time."""
+
+    def score_coded(scores, n, rows, group, segment, call, q, i, word, number, real):
+        start_scattered(scores, n, rows, segment, call, q, number)
+        score_scattered_codes(scores, n, rows, group, segment, call, q, word, number)
+
+    def score_real(scores, n, rows, group, segment, call, q, i, word, number, real):
+        start_scattered(scores, n, rows, segment, call, q, number)
+        score_scattered_vector(scores, n, rows, group, segment, call, i)
 
     return score_coded if isinstance(real, types.NoneType) else score_real

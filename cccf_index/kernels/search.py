@@ -1,8 +1,8 @@
 """The search of a segment: which blocks of 64 rows are looked at, and in which order.
 
 The most promising blocks come first, so that the k-th best score is good early. Then a block whose bound is below it is
-skipped; of the others a *sketch* of the scores, in 16-bit lanes, tells the few rows that may be good enough, and only
-those are scored exactly.
+skipped; of the others a *sketch* of the scores, in 16-bit lanes, tells the few rows that may be good enough. Those are
+collected, and in the end the best of them are scored exactly.
 
 Kernels are compiled for the types of words and scores, their arguments `word` and `number`, and for codes, where `real`
 is None, or vectors.
@@ -11,18 +11,18 @@ is None, or vectors.
 import numpy as np
 
 from cccf_index.kernels.block import sketch_block
-from cccf_index.kernels.bounds import estimate_best, find_thresholds, measure_cells
-from cccf_index.kernels.decorators import ONE, ZERO, kernel
+from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
+from cccf_index.kernels.collection import collect_rows, leave_out, settle, start_collection
+from cccf_index.kernels.decorators import ZERO, kernel
 from cccf_index.kernels.filters import is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
 from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
-from cccf_index.kernels.memory import lowest_bit, popcount, read, view_row, write
+from cccf_index.kernels.memory import find_query, read, view_row
 from cccf_index.kernels.scoring import bias_scale, score_rows
-from cccf_index.kernels.sketches import count_planes, prepare_query
+from cccf_index.kernels.sketches import locate_query, prepare_query
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order
-MANY = 8  # rows of a block that are scored together rather than one by one
 
 
 @kernel
@@ -51,120 +51,118 @@ def locate_block(c, block, segment):
     return group, first - start, min(BLOCK, stop - first), mask
 
 
-# O(G * W * planes) vector operations, and O(G + log k) for each row whose sketch is good enough.
+# O(G * W) vector operations for codes, O(G * r) for vectors; O(1) for each row whose sketch is good enough.
 @kernel
-def offer_block(group, first, n, found, segment, call, q, i, min_sketch, word, number, real):
-    """Offer rows of a block to the heap of query q if their sketch reaches `min_sketch`; return whether any does.
+def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_estimate, word, number, real):
+    """Collect rows of a block of cell c for query q that may reach an estimate; return whether its `worst` has risen.
 
     group, first, n, found: of `locate_block`; i: the place of the query in the tile.
     """
-    if n == BLOCK:
-        n_components, n_words, n_planes = segment.n_components, call.n_words, count_planes(real)
-        planes = view_row(call.planes, i, n_components * n_words * n_planes, word)
-        factors = view_row(call.factors, i, n_components, np.int16)
-        top = np.int16(call.n_bits * ((1 << n_planes) - 1))
-        found &= sketch_block(segment, group, first, n_words, planes, n_planes, factors, top, min_sketch)
+    n_components, row = segment.n_components, first + read(segment.starts, group, np.int64)
+    if n < BLOCK:  # too few rows for a sketch
+        block_scores = view_row(call.block_scores, 0, BLOCK, number)
+        score_rows(block_scores, n, row, group, segment, call, q, i, word, real)
+        found = leave_out(found, row, segment, call, q)
+        return collect_rows(found, row, group, ZERO, 0.0, False, segment, call, q, i, word, number, real)
+    shift = np.int64(read(segment.shifts, block, np.uint8))
+    place, radius = i * segment.n_cells + c, np.float64(read(segment.radii, block, np.float32))
+    slip, near_slip = read(call.slips, place, np.float32), read(call.near_slips, place, np.float32)
+    error = find_error(find_query(call, i), np.float64(slip), near_slip, radius, shift)
+    found &= sketch_block(
+        segment, group, first, call.n_words, locate_query(segment, call, q, i, real),
+        call.factors + 2 * i * n_components, call.offsets + 2 * i * n_components, np.int16(shift),
+        find_limit(min_estimate, error, shift), call.sketches, word, real,
+    )  # fmt: skip
     if found == 0:
         return False
-    row = first + read(segment.starts, group, np.int64)
-    scores, ids = view_row(call.scores, q, call.k, number), view_row(call.ids, q, call.k, np.int64)
-    block_scores = view_row(call.block_scores, 0, BLOCK, number)
-    together = popcount(found) > MANY
-    if together:
-        score_rows(block_scores, n, row, group, segment, call, q, i, word, real)
-    while found:
-        place = np.int64(lowest_bit(found))
-        found &= found - np.uint64(1)
-        if not together:
-            score_rows(block_scores[place:], ONE, row + place, group, segment, call, q, i, word, real)
-        if block_scores[place] >= scores[0]:  # most are not, and a call costs more than the test
-            offer(block_scores[place], row + place, segment, call, q, scores, ids)
-    return True
+    found = leave_out(found, row, segment, call, q)
+    return collect_rows(found, row, group, shift, error, True, segment, call, q, i, word, number, real)
 
 
 # O(cells * d + budget * (G + log cells)).
 @kernel
 def probe(segment, call, q, i, budget, word, number, real):
-    """Prepare query q at place i of the tile, and offer its `budget` most promising blocks to its heap."""
-    n_cells = segment.n_cells
+    """Prepare query q at place i of the tile, and let it look at its `budget` most promising blocks."""
+    n_cells, query = segment.n_cells, find_query(call, i)
     products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
-    slips, next_block = view_row(call.slips, i, n_cells, np.float32), view_row(call.next_block, i, n_cells, np.int64)
+    next_block = view_row(call.next_block, i, n_cells, np.int64)
     keys, heap = view_row(call.keys, 0, n_cells, np.float32), view_row(call.heap, 0, n_cells, np.int64)
     bias = np.float64(bias_scale(call, q))
-    unit = prepare_query(segment, call, q, i, word, number, real) * TERM_DIVISOR * segment.step
-    norm = measure_cells(segment, call, i)
-    write(call.units, i, unit)
-    write(call.norms, i, norm)
+    query.unit = prepare_query(segment, call, q, i, word, number, real) * TERM_DIVISOR * segment.step
+    measure_cells(segment, call, i)
+    start_collection(segment, call, q, i, number)
     for c in range(n_cells):
         next_block[c] = read(segment.block_starts, c, np.int64)
         heap[c] = c
-        keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], norm)
+        keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], query.norm)
     for place in range(n_cells // 2 - 1, -1, -1):
         sift_down(heap, keys, place)
     at_once = 1 + budget // 64  # blocks of a cell before the heap is put in order again
     while budget > 0 and keys[heap[0]] > -np.inf:
         c = heap[0]
         for _ in range(at_once):
-            block, worst = next_block[c], np.float64(read(call.scores, q * call.k, number))
-            keys[c] = estimate_best(c, block, segment, bias, products[c], caps[c], norm)
+            block = next_block[c]
+            keys[c] = estimate_best(c, block, segment, bias, products[c], caps[c], query.norm)
             if keys[c] == -np.inf:
                 break
-            min_distance, min_sketch = find_thresholds(
-                worst, c, segment, bias, call.slack, products[c], caps[c], norm, unit, slips[c]
-            )
+            min_distance, min_estimate = find_thresholds(query, c, segment, bias, call.slack, products[c], caps[c])
             if read(segment.radii, block, np.float32) < min_distance:
                 keys[c] = -np.inf
                 break
             group, first, n, rows = locate_block(c, block, segment)
-            offer_block(group, first, n, rows, segment, call, q, i, min_sketch, word, number, real)
+            look_at_block(block, group, first, n, rows, c, segment, call, q, i, min_estimate, word, number, real)
             next_block[c] = block + 1
             budget -= 1
         if keys[c] > -np.inf:
-            keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], norm)
+            keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], query.norm)
         sift_down(heap, keys, ZERO)
 
 
 # Blocks outside, queries inside: a block comes into the first cache once for all queries of a tile.
 @kernel
 def sweep(segment, call, start, n, word, number, real):
-    """Offer all other blocks that may hold a good item to the heaps of the queries `start` to `start + n`."""
+    """Let the queries `start` to `start + n` look at all other blocks that may hold a good item.
+
+    The blocks of a cell come nearer and nearer to its centre: a query that has no use for one has none for the rest.
+    """
     n_cells = segment.n_cells
     min_distances, stale = view_row(call.min_distances, 0, n, np.float64), view_row(call.stale, 0, n, np.int16)
-    min_sketches = view_row(call.min_sketches, 0, n, np.int16)
+    min_estimates, active = view_row(call.min_estimates, 0, n, np.float64), view_row(call.active, 0, n, np.int64)
     for c in range(n_cells):
-        start_block, stop = read(segment.block_starts, c, np.int64), read(segment.block_starts, c + 1, np.int64)
         for i in range(n):
-            stale[i] = True
-        for block in range(start_block, stop):
-            wanted = False
+            active[i], stale[i] = i, True
+        n_active = n
+        for block in range(read(segment.block_starts, c, np.int64), read(segment.block_starts, c + 1, np.int64)):
             group, first, n_rows, rows = locate_block(c, block, segment)
-            for i in range(n):
+            radius, j = read(segment.radii, block, np.float32), 0
+            while j < n_active:
+                i = active[j]
                 q, place = start + i, i * n_cells + c
                 if stale[i]:
-                    min_distances[i], min_sketches[i] = find_thresholds(
-                        np.float64(read(call.scores, q * call.k, number)), c, segment, np.float64(bias_scale(call, q)),
-                        call.slack, read(call.products, place, np.float32), read(call.caps, place, np.float32),
-                        read(call.norms, i, np.float64), read(call.units, i, np.float64),
-                        read(call.slips, place, np.float32),
+                    min_distances[i], min_estimates[i] = find_thresholds(
+                        find_query(call, i), c, segment, np.float64(bias_scale(call, q)), call.slack,
+                        read(call.products, place, np.float32), read(call.caps, place, np.float32),
                     )  # fmt: skip
                     stale[i] = False
-                if read(segment.radii, block, np.float32) < min_distances[i]:
+                if radius < min_distances[i]:
+                    n_active -= 1
+                    active[j] = active[n_active]
                     continue
-                wanted = True
                 if block >= read(call.next_block, place, np.int64):
-                    stale[i] = offer_block(
-                        group, first, n_rows, rows, segment, call, q, i, min_sketches[i], word, number, real
+                    stale[i] = look_at_block(
+                        block, group, first, n_rows, rows, c, segment, call, q, i, min_estimates[i], word, number, real
                     )  # fmt: skip
-            if not wanted:  # nor is any block after it
+                j += 1
+            if n_active == 0:
                 break
 
 
 # O(cells * d) for each query, and O(G) for each row of the blocks that no bound excludes.
 @kernel
 def search(segment, call, budget, complete, word, number, real):
-    """Offer a segment's items to the heaps of a call: for each query the `budget` most promising blocks first.
+    """Put the best items of a segment into the heaps of a call: each query looks at its `budget` best blocks first.
 
-    If `complete`, then all others that may hold an item that is good enough.
+    If `complete`, then at all others that may hold an item that is good enough.
     """
     for first in range(0, call.n_queries, call.tile):
         n = min(call.tile, call.n_queries - first)
@@ -172,6 +170,8 @@ def search(segment, call, budget, complete, word, number, real):
             probe(segment, call, first + i, i, budget, word, number, real)
         if complete:
             sweep(segment, call, first, n, word, number, real)
+        for i in range(n):
+            settle(segment, call, first + i, i, word, number, real)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Queries prepared for sketches, the 16-bit estimates of scores: rounded, and cut into bit planes.
+"""Queries prepared for sketches, the 16-bit estimates of scores: factors of codes, tables of vectors.
 
 What one unit of ``factor * agreement`` is worth is chosen so that no lane overflows, whatever the item; `limits` has
 the proof.
@@ -8,43 +8,22 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, kernel
-from cccf_index.kernels.limits import (
-    CODED_PEAK,
-    CODED_SUM,
-    LANE_MAX,
-    PLANES,
-    REAL_SUM,
-    SUM_MAX,
-    SUMS,
-    TERM_DIVISOR,
-    TOP,
-)
+from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, ENTRY_MAX, REAL_PEAK, REAL_SUM, SUMS, TERM_DIVISOR
 from cccf_index.kernels.memory import read, view_row, write
-
-
-@intrinsic
-def count_planes(context, real):
-    """Return the bits of a value in a sketch, which the compiler knows: 1 for codes, where `real` is None."""
-    n = 1 if isinstance(real, types.NoneType) else PLANES
-
-    def generate(context, builder, signature, arguments):
-        return context.get_constant(types.int64, n)
-
-    return types.int64(real), generate
 
 
 @kernel
 def sketch_code(segment, call, q, i, word, number):
     """Prepare the sketches of coded query q at place i of the tile; return what 1 of ``factor * agreement`` is worth.
 
-    Filled are its planes and factors, and the tables of one query; word, number: the types of words and weights.
+    The agreement of a code is the count of `block.sketch_block` less its padding bits. Filled are the factors and
+    offsets, and the tables of one query; word, number: the types of words and weights.
     """
     n_components, n_bits, n_words = segment.n_components, call.n_bits, call.n_words
     words = view_row(call.words, q, n_components * n_words, word)
-    planes = view_row(call.planes, i, n_components * n_words, word)
     weights = view_row(call.weights, q, n_components, number)
     vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
     largest, total = 0.0, 0.0
@@ -58,66 +37,83 @@ def sketch_code(segment, call, q, i, word, number):
         weight = np.float64(weights[k])
         factor = np.rint(weight / unit)
         write(call.factors, i * n_components + k, np.int16(factor))
+        write(call.offsets, i * n_components + k, np.int16(np.int64(factor) * (n_bits - n_words * 8 * call.word_size)))
         write(call.reach, k, np.float32(weight * n_bits))
         write(call.sketch_reach, k, np.float32(factor * n_bits))
         write(call.sketch_error, k, np.float32(abs(weight / unit - factor) * n_bits))
         for w in range(n_words):
-            code = words[k * n_words + w]
-            planes[k * n_words + w] = code
-            bits, first = np.uint64(code), w * 8 * call.word_size
+            bits, first = np.uint64(words[k * n_words + w]), w * 8 * call.word_size
             for j in range(k * n_bits + first, k * n_bits + min(n_bits, first + 8 * call.word_size)):
                 vector[j] = weight if bits & np.uint64(1) else -weight
                 bits >>= np.uint64(1)
     return unit
 
 
+# O(8 * half bytes) a component. Invariant: no entry is off by more than the error returned.
 @kernel
-def sketch_vector(segment, call, q, i, word):
+def fill_lookups(sums, n_sums, tables, n_tables, scale):
+    """Fill the tables of a component with its sums times `scale`, rounded, plus ENTRY_MAX; return three numbers.
+
+    These are: the sum of all first entries, of the largest entries, and of the largest errors. sums: float32
+    (n_sums, 16); tables: uint8 (n_tables, 16), of which the last stand for padding; both addresses.
+    """
+    first, largest, error = 0, 0.0, 0.0
+    for half in range(n_tables):
+        peak, worst = 0.0, 0.0
+        for v in range(8):
+            value = scale * read(sums, 16 * half + v, np.float32) if half < n_sums else 0.0
+            entry = np.rint(value)
+            write(tables, 16 * half + v, np.uint8(ENTRY_MAX + entry))
+            write(tables, 16 * half + 15 - v, np.uint8(ENTRY_MAX - entry))  # all signs are turned
+            worst = max(worst, abs(value - entry))
+            peak = max(peak, abs(entry))
+        first += np.int64(read(tables, 16 * half, np.uint8))
+        largest += peak
+        error += worst
+    return first, largest, error
+
+
+@kernel
+def sketch_vector(segment, call, q, i):
     """Prepare the sketches of real-valued query q at place i; return what 1 of ``factor * agreement`` is worth.
 
-    Its values become odd integers from -TOP to TOP, given by bit planes. Filled is the same as by `sketch_code`.
+    Each half byte of a code looks up its part of the inner product, rounded to a byte. Filled are these tables, and the
+    same as by `sketch_code`. The `sums` of place i must have been filled.
     """
-    n_components, n_bits, n_words, n_planes = segment.n_components, call.n_bits, call.n_words, PLANES
-    word_bits = 8 * call.word_size
+    n_components, n_bits = segment.n_components, call.n_bits
+    n_sums, n_tables = 2 * ((n_bits + 7) // 8), 2 * call.n_words * call.word_size
     query = view_row(call.vectors, q, n_components * n_bits, np.float32)
-    planes = view_row(call.planes, i, n_components * n_words * n_planes, word)
     vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
-    sketch_reach = view_row(call.sketch_reach, 0, n_components, np.float32)
-    sketch_error = view_row(call.sketch_error, 0, n_components, np.float32)
+    steps = view_row(call.sketch_error, 0, n_components, np.float32)
     largest, total = 0.0, 0.0
     for k in range(n_components):
-        size = 0.0
-        for j in range(k * n_bits, (k + 1) * n_bits):
-            vector[j] = query[j]
-            value = np.float64(abs(query[j]))
-            size += value
-            largest = max(largest, value)
+        size, peak = 0.0, 0.0
+        for first in range(0, n_bits, 4):
+            part = 0.0
+            for j in range(k * n_bits + first, k * n_bits + min(first + 4, n_bits)):
+                vector[j] = query[j]
+                part += np.float64(abs(query[j]))
+            size += part
+            peak = max(peak, part)
         write(call.reach, k, np.float32(size))
-        total += size * read(segment.ceilings, k, np.float64)
-    unit = max(largest / TOP, total / (TERM_DIVISOR * REAL_SUM))
-    unit = unit if unit > 0 else 1.0
-    for place in range(planes.size):
-        planes[place] = 0
-    largest, total = 0.0, 0.0
-    for k in range(n_components):
-        size, error = 0.0, 0.0
-        for j in range(n_bits):
-            value = query[k * n_bits + j] / unit
-            level = np.int64(min(max((value + TOP) / 2 + 0.5, 0.0), float(TOP)))
-            size += abs(2 * level - TOP)
-            error += abs(value - (2 * level - TOP))
-            first = (k * n_words + j // word_bits) * n_planes
-            for b in range(n_planes):
-                planes[first + b] |= word(((level >> (n_planes - 1 - b)) & 1) << (j % word_bits))
-        sketch_reach[k], sketch_error[k] = size, error
+        steps[k] = peak / ENTRY_MAX * (1 + 1e-6)
+        size += n_sums / 2 * np.float64(steps[k])
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    factor = np.floor(min(LANE_MAX / largest, TERM_DIVISOR * SUM_MAX / max(total, 1.0)))
+    unit = max(largest / REAL_PEAK, total / (TERM_DIVISOR * REAL_SUM))
+    unit = unit if unit > 0 else 1.0
     for k in range(n_components):
-        write(call.factors, i * n_components + k, np.int16(factor))
-        sketch_reach[k] *= factor
-        sketch_error[k] *= factor
-    return unit / factor
+        factor = np.ceil(np.float64(steps[k]) / unit)
+        place = i * n_components + k
+        first, reach, error = fill_lookups(
+            call.sums + place * 64 * n_sums, n_sums, call.lookups + place * 16 * n_tables, n_tables,
+            1 / (unit * max(factor, 1.0)),
+        )  # fmt: skip
+        write(call.factors, place, np.int16(factor))
+        write(call.offsets, place, np.int16(np.int64(-factor) * (ENTRY_MAX * n_tables + 256 * first)))
+        write(call.sketch_reach, k, np.float32(factor * reach))
+        write(call.sketch_error, k, np.float32(max(factor, 1.0) * error))
+    return unit
 
 
 # O(4 d): entry v of half a byte is the sum of its 4 values, each plus where v has a one and minus elsewhere.
@@ -152,6 +148,23 @@ def pick_prepare_query(segment, call, q, i, word, number, real):
 
     def prepare_real(segment, call, q, i, word, number, real):
         fill_sums(segment, call, q, i)
-        return sketch_vector(segment, call, q, i, word)
+        return sketch_vector(segment, call, q, i)
 
     return prepare_coded if isinstance(real, types.NoneType) else prepare_real
+
+
+def locate_query(segment: Any, call: Any, q: int, i: int, real: Any) -> Any:
+    """Return the address of what `block.sketch_block` reads of query q at place i of the tile."""
+
+
+@overload(locate_query, jit_options=INNER)
+def pick_locate_query(segment, call, q, i, real):
+    """Pick the coded or the real-valued variant at compile time."""
+
+    def locate_words(segment, call, q, i, real):
+        return call.words + q * segment.n_components * call.n_words * call.word_size
+
+    def locate_lookups(segment, call, q, i, real):
+        return call.lookups + i * segment.n_components * call.n_words * call.word_size * 32
+
+    return locate_words if isinstance(real, types.NoneType) else locate_lookups

@@ -44,14 +44,18 @@ def _search_part(
     """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`."""
     segment, budget, complete = part.segment, options.count_blocks(part), options.is_complete
     batch, n, n_cells = queries.batch(rows), len(scores), len(segment.tables.cell_groups)
-    room = make_room(batch, n, n_cells)
+    k = scores.shape[1]
+    room = make_room(batch, n, n_cells, k, len(segment))
     if options.shortlist and isinstance(queries, RealQueries):
-        likely, chosen = make_heaps(n, min(options.shortlist * scores.shape[1], len(part)), BELOW_ALL["f"])
+        wanted = min(options.shortlist * k, len(part))
+        likely, chosen = make_heaps(n, wanted, BELOW_ALL["f"])
         drafts = queries.nearest_codes.batch(rows)
-        search_coded(segment.row_address, *room, *drafts, *filters, budget, complete, likely, chosen)
+        draft_room = make_room(drafts, n, n_cells, wanted, len(segment))
+        search_coded(segment.row_address, *draft_room, *drafts, *filters, budget, complete, False, likely, chosen)
+        room = make_room(batch, n, n_cells)
         rank_rows(segment.address, *room, *batch, chosen, np.zeros(n + 1, np.int64), scores, ids)
     elif options.prune:
-        queries.entries.search(segment.address, *room, *batch, *filters, budget, complete, scores, ids)
+        queries.entries.search(segment.address, *room, *batch, *filters, budget, complete, True, scores, ids)
     else:
         every = np.empty(len(segment), dtype=scores.dtype)
         queries.entries.brute_force(segment.address, *room, *batch, *filters, every, scores, ids)

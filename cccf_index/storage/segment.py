@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cccf_index.codes import word_layout
 from cccf_index.kernels.layout import INTEGER_TYPES, SegmentTables, freeze, make_record
-from cccf_index.kernels.limits import COARSE_ERROR
+from cccf_index.kernels.limits import COARSE_ERROR, MAX_SHIFT
 from cccf_index.kernels.lookup import find_rows
 from cccf_index.storage.cells import arrange_cells
 from cccf_index.storage.groups import assign_groups, find_component_sets
@@ -86,7 +86,11 @@ class Segment:
             step, slip = coarse_step(ceilings.max(), n_bits), COARSE_ERROR
         else:
             arrays["coarse"] = arrays["weights"]
-        derived = {"shards": addresses, "bases": bases, "step": step, "slip": slip, "ceilings": ceilings / step + slip}
+        derived = {
+            "shards": addresses, "bases": bases, "step": step, "slip": slip, "ceilings": ceilings / step + slip,
+            "centre_sizes": measure_centres(arrays["centres"], n_bits),
+        }  # fmt: skip
+        derived["shifts"] = find_shifts(n_bits, step, slip, derived["centre_sizes"], arrays)
         tables = SegmentTables(**derived, **arrays)
         for array in tables:
             if isinstance(array, np.ndarray):
@@ -175,6 +179,33 @@ class Segment:
     def shift_ids(self, add_id: int) -> Segment:
         """Return the same items with `add_id` added to their ids, sharing all memory."""
         return replace(self, tables=self.tables._replace(first_id=self.tables.first_id + np.int64(add_id)))
+
+
+def measure_centres(centres: NDArray[np.float32], n_bits: int) -> NDArray[np.float32]:
+    """Return the length of each component of each centre (G * r, cells), divided by the root of r, (G, cells)."""
+    components = centres.reshape(-1, n_bits, centres.shape[1]).astype(np.float64)
+    return (np.sqrt(np.square(components).mean(axis=1)) * (1 + 1e-6)).astype(np.float32)
+
+
+def find_shifts(
+    n_bits: int, step: float, slip: float, centre_sizes: NDArray[np.float32], arrays: dict[str, NDArray[Any]]
+) -> NDArray[np.uint8]:
+    """Return for each block by which power of two its weights may be multiplied, so that sketches tell them apart.
+
+    Most items of a catalogue have much smaller weights than the largest. No item of a block is farther from the centre
+    than its radius, nor is any component of it.
+    """
+    blocks = np.diff(arrays["block_starts"])
+    shifts = np.full(len(arrays["radii"]), MAX_SHIFT, dtype=np.uint8)
+    for k, peaks in enumerate(arrays["peaks"].astype(np.float64)):
+        if peaks.any():
+            largest = np.repeat(centre_sizes[k], blocks) + arrays["radii"] * ((1 + 1e-6) / np.sqrt(n_bits))
+            largest = np.maximum(np.minimum(largest, np.repeat(peaks, blocks)), peaks.max() / 2**MAX_SHIFT)
+            _, exponents = np.frexp(
+                (peaks.max() + slip * step) / (largest + slip * step)
+            )  # 2^exponent / 2 is no larger
+            shifts = np.minimum(shifts, exponents - 1).astype(np.uint8)
+    return shifts
 
 
 def make_shard(words: NDArray[Any]) -> faiss.IndexBinaryFlat:
