@@ -69,7 +69,7 @@ def _allocate(n: int, d: int, storage: str) -> Rows:
 def encode(x: NDArray[Any], storage: str, name: str) -> Rows:
     """Return vectors as they are stored; values that are not finite or do not fit are refused."""
     rows = _allocate(len(x), x.shape[1], storage)
-    limit = min(_check.MAX_FLOAT, float(np.finfo(np.float16).max)) if storage == "float16" else _check.MAX_FLOAT
+    limit = float(np.finfo(np.float16).max if storage == "float16" else np.float32(_check.MAX_FLOAT))
     for start in range(0, len(x), CHUNK):
         chunk = np.asarray(x[start : start + CHUNK], dtype=np.float64)
         wrong = ~(np.abs(chunk) <= limit)  # NaN and infinity too
