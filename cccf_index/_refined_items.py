@@ -150,6 +150,26 @@ class RefinedItems:
             index.reset()
             self._halves = Halves(index, self._halves.vectors.clear())
 
+    def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
+        """Move all items of another refined index into this one, with `add_id` added to their ids; it becomes empty."""
+        if not isinstance(otherIndex, RefinedItems):
+            raise TypeError(f"`otherIndex` must be an IndexRefineCCCF, got {type(otherIndex).__name__}.")
+        if otherIndex is self:
+            raise ValueError("`otherIndex` must be another index, got this one.")
+        first, second = sorted((self, otherIndex), key=id)  # always in one order: no deadlock
+        with first._lock, second._lock:
+            mine, other = self._halves.vectors, otherIndex._halves.vectors
+            if (mine.storage, mine.d) != (other.storage, other.d):
+                raise ValueError(
+                    f"`otherIndex` must have vectors of {mine.storage} and {mine.d} dimensions, got {other.storage} "
+                    f"and {other.d}. Add its `reconstruct_n()` instead."
+                )
+            ids = otherIndex.base_index.ids
+            index, emptied = copy.copy(self.base_index), copy.copy(otherIndex.base_index)
+            index.merge_from(emptied, add_id)
+            self._publish(index, ids + add_id, other.take(other.find(ids)))
+            otherIndex._halves = Halves(emptied, other.clear())
+
     def reconstruct(self, key: int, x: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the stored vector, float32 (d,), of the item with id `key`."""
         key = _check.integer(key, "key", _check.MIN_ID, _check.MAX_ID)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,7 @@ class IndexRefineCCCF(RefinedItems):
         drafts = self._check_drafts(halves, queries, codes)
         distances = _check.output(D, "D", (len(queries), k), np.float32)
         labels = _check.output(I, "I", (len(queries), k), np.int64)
-        n = max(1, int(min(np.ceil(k * self.k_factor), halves.index.ntotal)))
+        n = max(1, math.ceil(min(k * self.k_factor, halves.index.ntotal)))
         found = _find_candidates(halves.index, drafts, n, params, exclude, allow)
         # the kernel is compiled for contiguous arrays only
         outputs = [a if a.flags.c_contiguous else np.empty_like(a, order="C") for a in (distances, labels)]

@@ -170,11 +170,14 @@ def scores_and_ids(draw):
 
 @njit(**ENTRY)
 def sort_scores(scores, ids, words, k, D, I):
-    for j in range(scores.size):
-        words[j] = sorting.make_word(scores[j], j)
-    start = sorting.sort_best(words, scores.size, k, ids)
-    for j in range(min(k, scores.size)):
-        D[j], I[j] = sorting.read_score(words[start + j]), ids[sorting.read_place(words[start + j])]
+    n = scores.size
+    for j in range(n):
+        sorting.write_score(words, n, j, scores[j])
+        words[j] = np.uint64(j)
+    sorting.sort_best(words, n, n, k, ids)
+    for rank in range(min(k, n)):
+        place = sorting.read_place(words, rank)
+        D[rank], I[rank] = sorting.read_score(words, n, place), ids[place]
 
 
 @settings(max_examples=150, deadline=None)

@@ -306,6 +306,29 @@ def test_threads_that_add_and_remove_lose_nothing(built):
     np.testing.assert_array_equal(refined.reconstruct(1002), refined.reconstruct(3097))
 
 
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+def test_indexes_are_merged_with_their_vectors(built, storage):
+    refined = IndexRefineCCCF(built, ITEMS[:300], storage=storage)
+    parts = [IndexRefineCCCF(clone_index(built), ITEMS[:300], storage=storage) for _ in range(2)]
+    parts[0].remove_ids(np.arange(100, 300))
+    parts[1].remove_ids(np.arange(100))
+    parts[0].merge_from(parts[1])
+    assert (parts[0].ntotal, parts[1].ntotal) == (300, 0)
+    assert_same(parts[0].search(QUERIES, 10), refined.search(QUERIES, 10))
+    with pytest.raises(ValueError, match=r"must not be in the index yet, got 0, which is\. Pass `add_id`"):
+        parts[0].merge_from(refined)
+    assert (parts[0].ntotal, refined.ntotal) == (300, 300)
+    parts[0].merge_from(refined, add_id=1000)
+    np.testing.assert_array_equal(parts[0].reconstruct_n(300), parts[0].reconstruct_n(0, 300))
+    parts[1].add(ITEMS[:5])
+    assert parts[1].ntotal == 5
+    for other, error in ((built, TypeError), (parts[0], ValueError)):
+        with pytest.raises(error, match="`otherIndex` must be"):
+            parts[0].merge_from(other)
+    with pytest.raises(ValueError, match="`otherIndex` must have vectors of"):
+        parts[0].merge_from(IndexRefineCCCF(built, ITEMS[:300], storage="int8" if storage == "float32" else "float32"))
+
+
 @pytest.mark.parametrize("storage", [None, "float16", "int8"])
 @pytest.mark.parametrize("mmap", [False, True])
 def test_a_file_holds_codes_and_vectors(tmp_path, built, storage, mmap):

@@ -9,7 +9,7 @@ from cccf_index.kernels.decorators import entry, kernel, reordering_kernel
 from cccf_index.kernels.heaps import LOWEST
 from cccf_index.kernels.lookup import find_sorted, get_stored
 from cccf_index.kernels.memory import half_to_float, make_viewer, prefetch, read, view_row
-from cccf_index.kernels.sorting import make_word, read_place, read_score, sort_best
+from cccf_index.kernels.sorting import read_place, read_score, sort_best, write_score
 
 FLOAT32, FLOAT16, INT8 = 0, 1, 2  # kinds of stored values
 AHEAD = 8  # vectors that are on their way from memory while one is scored
@@ -152,11 +152,13 @@ def rank_candidates(address, queries, found, words, D, I):
             score = score_row(query, vectors, np.int64(words[j]))
             if not np.isfinite(score):
                 wrong, score = ids[j], np.float32(0)
-            words[n_scored] = make_word(score, j)
+            write_score(words, n, j, score)
+            words[n_scored] = np.uint64(j)
             n_scored += 1
-        start = sort_best(words, n_scored, k, ids)
+        sort_best(words, n, n_scored, k, ids)
         for j in range(k):
             D[q, j], I[q, j] = LOWEST, -1
             if j < n_scored:
-                D[q, j], I[q, j] = read_score(words[start + j]), ids[read_place(words[start + j])]
+                place = read_place(words, j)
+                D[q, j], I[q, j] = read_score(words, n, place), ids[place]
     return missing, wrong

@@ -1,8 +1,8 @@
-"""The best of a list of scores in order, without comparing all of them with each other.
+"""The best of a list of scores in order, without a heap.
 
-An item is one word: 32 bits that are smaller the larger its score is, then its place in the list of ids. Words fall
-into buckets by their scores; only buckets that reach the first k places are sorted. This is faster than a heap of k
-items for every k, and several times so from k = 50 on.
+A comparison of scores in random order cannot be predicted, and costs more than moving them twice. So scores become
+whole steps below the best one, thousands or millions of them, which two passes sort by their lower and upper digits;
+only items on the same step are compared.
 """
 
 import numpy as np
@@ -10,129 +10,133 @@ import numpy as np
 from cccf_index.kernels.decorators import kernel
 from cccf_index.kernels.memory import bits_to_float, float_to_bits
 
-MAX_BUCKETS = 4096
-SHORT = 24  # words that are sorted by insertion; more by a heap
-HIGH_BIT, ALL_BITS, LOW_HALF = np.uint32(2**31), np.uint32(2**32 - 1), np.uint64(2**32 - 1)
-HALF = np.uint64(32)
+FEW, MANY = 128, 1024  # up to so many items digits have 6 and 8 bits, then 11
+MAX_DIGIT = 2**11
+SHORT = 24  # items that are sorted by insertion; more by a heap
+HALF, LOW_HALF = np.uint64(32), np.uint64(2**32 - 1)
 
 
 def count_words(n: int) -> int:
-    """Return how many words of uint64 `sort_best` needs for n items: twice the items, and the buckets."""
-    return 2 * n + MAX_BUCKETS + 1
+    """Return how many words of uint64 `sort_best` needs for n items: places twice, scores, and the counts of digits."""
+    return 3 * n + 2 * MAX_DIGIT
 
 
 @kernel
-def make_word(score, place):
-    """Return the word of an item with a finite score; of two, the one with the larger score has the smaller word."""
-    bits = float_to_bits(score + np.float32(0))  # -0.0 equals 0.0
-    falling = bits if bits & HIGH_BIT else bits ^ (ALL_BITS ^ HIGH_BIT)
-    return (np.uint64(falling) << HALF) | np.uint64(place)
+def write_score(words, n, place, score):
+    """Keep the score of the item at a place of n."""
+    words[2 * n + place] = np.uint64(float_to_bits(score + np.float32(0)))  # -0.0 becomes 0.0
 
 
 @kernel
-def read_score(word):
-    """Return the score of a word."""
-    falling = np.uint32(word >> HALF)
-    return bits_to_float(falling if falling & HIGH_BIT else falling ^ (ALL_BITS ^ HIGH_BIT))
+def read_score(words, n, place):
+    """Return the score of the item at a place of n."""
+    return bits_to_float(np.uint32(words[2 * n + place]))
 
 
 @kernel
-def read_place(word):
-    """Return the place of a word's item."""
-    return np.int64(word & LOW_HALF)
-
-
-@kernel
-def comes_before(word, other, ids):
+def comes_before(words, n, ids, word, other):
     """Whether an item stands above another: a larger score, or the same score and a smaller id."""
-    if (word >> HALF) != (other >> HALF):
-        return word < other
-    return ids[read_place(word)] < ids[read_place(other)]
+    place, other_place = np.int64(word & LOW_HALF), np.int64(other & LOW_HALF)
+    score, other_score = read_score(words, n, place), read_score(words, n, other_place)
+    return score > other_score or (score == other_score and ids[place] < ids[other_place])
 
 
+# O(log m). Invariant: the first word of the heap is the last in order.
 @kernel
-def sink(words, start, n, place, word, ids):
-    """Put a word into the heap of n words from `start` on, whose first is the last in order, at or below a place."""
+def sink(words, n, ids, start, m, place, word):
+    """Put a word into the heap of m words from `start` on, at a place or below it."""
     while True:
         child = 2 * place + 1
-        if child >= n:
+        if child >= m:
             break
-        if child + 1 < n and comes_before(words[start + child], words[start + child + 1], ids):
+        if child + 1 < m and comes_before(words, n, ids, words[start + child], words[start + child + 1]):
             child += 1
-        if not comes_before(word, words[start + child], ids):
+        if not comes_before(words, n, ids, word, words[start + child]):
             break
         words[start + place] = words[start + child]
         place = child
     words[start + place] = word
 
 
-# O(n^2) for up to SHORT words, else O(n log n).
+# O(m^2) for up to SHORT words, else O(m log m).
 @kernel
-def sort_bucket(words, start, stop, ids):
+def sort_by_comparison(words, n, ids, start, stop):
     """Sort the words from `start` to `stop` by score and id."""
-    n = stop - start
-    if n > SHORT:
-        for place in range(n // 2 - 1, -1, -1):
-            sink(words, start, n, place, words[start + place], ids)
-        for last in range(n - 1, 0, -1):
+    m = stop - start
+    if m > SHORT:
+        for place in range(m // 2 - 1, -1, -1):
+            sink(words, n, ids, start, m, place, words[start + place])
+        for last in range(m - 1, 0, -1):
             word = words[start + last]
             words[start + last] = words[start]
-            sink(words, start, last, 0, word, ids)
+            sink(words, n, ids, start, last, 0, word)
         return
     for i in range(start + 1, stop):
         word, j = words[i], i
-        while j > start and comes_before(word, words[j - 1], ids):
+        while j > start and comes_before(words, n, ids, word, words[j - 1]):
             words[j] = words[j - 1]
             j -= 1
         words[j] = word
 
 
+# Rounding keeps the order: a larger score has no more steps.
 @kernel
-def choose_buckets(words, n):
-    """Return the largest score, how many buckets the distance of 1 from it is, and the number of buckets."""
-    low, high = words[0], words[0]
-    for i in range(1, n):
-        low, high = min(low, words[i]), max(high, words[i])
-    best, reach = np.float64(read_score(low)), np.float64(read_score(low)) - np.float64(read_score(high))
-    n_buckets = 32
-    while n_buckets < n and n_buckets < MAX_BUCKETS:
-        n_buckets *= 2
-    return best, (n_buckets - 1) / reach if reach > 0 else 0.0, n_buckets
+def write_steps(words, n, m, bits):
+    """Put the steps of m items before their places in the first m words, and count their digits."""
+    low = high = np.float64(read_score(words, n, np.int64(words[0])))
+    for i in range(1, m):
+        score = np.float64(read_score(words, n, np.int64(words[i])))
+        low, high = min(low, score), max(high, score)
+    n_steps = 1 << (2 * bits)
+    per_score = (n_steps - 1) / (high - low) if high > low else 0.0
+    counts, size = 3 * n, 1 << bits
+    for i in range(counts, counts + 2 * size):
+        words[i] = np.uint64(0)
+    for i in range(m):
+        steps = np.int64((high - np.float64(read_score(words, n, np.int64(words[i])))) * per_score)
+        words[i] |= np.uint64(steps) << HALF
+        words[counts + (steps & (size - 1))] += np.uint64(1)
+        words[counts + size + (steps >> bits)] += np.uint64(1)
 
 
 @kernel
-def find_bucket(word, best, density):
-    """Return the bucket of a word. Rounding keeps the order of scores: a larger one is never in a later bucket."""
-    return np.int64((best - np.float64(read_score(word))) * density)
+def move_by_digit(words, source, target, m, counts, size, shift):
+    """Move m words from `source` to `target`, sorted by the digit at `shift` and else in the same order."""
+    begin = np.uint64(target)
+    for i in range(counts, counts + size):
+        begin, words[i] = begin + words[i], begin
+    for i in range(source, source + m):
+        place = counts + (np.int64(words[i] >> shift) & (size - 1))
+        words[np.int64(words[place])] = words[i]
+        words[place] += np.uint64(1)
 
 
-# O(n + k) for scores that are spread, O(n log n) at most. Invariant: bucket b begins where counts[b] says.
+# O(m + k) unless scores crowd in a small part of their range, then O(m log m).
 @kernel
-def sort_best(words, n, k, ids):
-    """Sort the best k of n items; return where they begin in `words`.
+def sort_best(words, n, m, k, ids):
+    """Sort the first m words, places of items whose scores were written, until the best k come first in order.
 
-    words: uint64 (count_words(n),), the first n of which hold the items; ids: int64, the id at each place.
+    words: uint64 (count_words(n),); m: at most n; ids: int64 (n,), the id at each place. Read results by `read_place`.
     """
-    if n == 0:
-        return 0
-    best, density, n_buckets = choose_buckets(words, n)
-    counts = 2 * n
-    for b in range(counts, counts + n_buckets + 1):
-        words[b] = np.uint64(0)
-    for i in range(n):
-        words[counts + find_bucket(words[i], best, density) + 1] += np.uint64(1)
-    needed, last = np.uint64(min(k, n)), 0  # the buckets before `last` hold the best k
-    while words[counts + last] < needed:
-        last += 1
-        words[counts + last] += words[counts + last - 1]
-    for i in range(n):
-        b = find_bucket(words[i], best, density)
-        if b < last:
-            words[n + np.int64(words[counts + b])] = words[i]
-            words[counts + b] += np.uint64(1)
-    start = n
-    for b in range(last):  # each begins now where the one after it began
-        stop = n + np.int64(words[counts + b])
-        sort_bucket(words, start, stop, ids)
+    if m <= SHORT:
+        sort_by_comparison(words, n, ids, 0, m)
+        return
+    bits = 6 if m <= FEW else 8 if m <= MANY else 11
+    write_steps(words, n, m, bits)
+    counts, size = 3 * n, 1 << bits
+    move_by_digit(words, 0, n, m, counts, size, HALF)
+    move_by_digit(words, n, 0, m, counts + size, size, HALF + np.uint64(bits))
+    start = 0
+    while start < min(k, m):
+        stop = start + 1
+        while stop < m and (words[stop] >> HALF) == (words[start] >> HALF):
+            stop += 1
+        if stop > start + 1:
+            sort_by_comparison(words, n, ids, start, stop)
         start = stop
-    return n
+
+
+@kernel
+def read_place(words, rank):
+    """Return the place of the item of a rank below k."""
+    return np.int64(words[rank] & LOW_HALF)
