@@ -5,7 +5,7 @@ Vectors are passed as one record of addresses, as segments are (see `layout`); `
 
 import numpy as np
 
-from cccf_index.kernels.decorators import entry, kernel, reordering_kernel
+from cccf_index.kernels.decorators import ZERO, entry, kernel, reordering_kernel
 from cccf_index.kernels.heaps import LOWEST
 from cccf_index.kernels.lookup import find_sorted, get_stored
 from cccf_index.kernels.memory import half_to_float, make_viewer, prefetch, read, view_row
@@ -46,7 +46,7 @@ def find_row(vectors, identity):
     """Return the row of an id, or -1."""
     if vectors.ids == 0:
         return identity if 0 <= identity < vectors.n_rows else np.int64(-1)
-    first, last = read(vectors.ids, np.int64(0), np.int64), read(vectors.ids, vectors.n_ids - 1, np.int64)
+    first, last = read(vectors.ids, ZERO, np.int64), read(vectors.ids, vectors.n_ids - 1, np.int64)
     if identity < first or identity > last:
         return np.int64(-1)
     bucket = np.int64((np.uint64(identity) - np.uint64(first)) >> np.uint64(vectors.shift))
@@ -116,10 +116,10 @@ def score_row(query, vectors, row):
     """Return the inner product of a query with a row."""
     start = locate(vectors, row)
     if vectors.kind == INT8:
-        return read_scale(vectors, row) * multiply_bytes(query, view_row(start, np.int64(0), vectors.d, np.int8))
+        return read_scale(vectors, row) * multiply_bytes(query, view_row(start, ZERO, vectors.d, np.int8))
     if vectors.kind == FLOAT16:
-        return multiply_halves(query, view_row(start, np.int64(0), vectors.d, np.uint16))
-    return multiply_floats(query, view_row(start, np.int64(0), vectors.d, np.float32))
+        return multiply_halves(query, view_row(start, ZERO, vectors.d, np.uint16))
+    return multiply_floats(query, view_row(start, ZERO, vectors.d, np.float32))
 
 
 # O(n * d) for n candidates, and the sort of n scores.
@@ -143,7 +143,7 @@ def rank_candidates(address, queries, found, words, D, I):
             if row >= 0 and j < AHEAD:
                 prefetch_row(vectors, row)
             words[j] = np.uint64(row)
-        n_scored = 0
+        n_scored = ZERO
         for j in range(n):
             if j + AHEAD < n and words[j + AHEAD] != NONE:
                 prefetch_row(vectors, np.int64(words[j + AHEAD]))

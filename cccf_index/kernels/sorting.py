@@ -7,7 +7,7 @@ only items on the same step are compared.
 
 import numpy as np
 
-from cccf_index.kernels.decorators import kernel
+from cccf_index.kernels.decorators import ZERO, kernel
 from cccf_index.kernels.memory import bits_to_float, float_to_bits
 
 FEW, MANY = 128, 1024  # up to so many items digits have 6 and 8 bits, then 11
@@ -69,7 +69,7 @@ def sort_by_comparison(words, n, ids, start, stop):
         for last in range(m - 1, 0, -1):
             word = words[start + last]
             words[start + last] = words[start]
-            sink(words, n, ids, start, last, 0, word)
+            sink(words, n, ids, start, last, ZERO, word)
         return
     for i in range(start + 1, stop):
         word, j = words[i], i
@@ -119,14 +119,14 @@ def sort_best(words, n, m, k, ids):
     words: uint64 (count_words(n),); m: at most n; ids: int64 (n,), the id at each place. Read results by `read_place`.
     """
     if m <= SHORT:
-        sort_by_comparison(words, n, ids, 0, m)
+        sort_by_comparison(words, n, ids, ZERO, m)
         return
     bits = 6 if m <= FEW else 8 if m <= MANY else 11
     write_steps(words, n, m, bits)
     counts, size = 3 * n, 1 << bits
-    move_by_digit(words, 0, n, m, counts, size, HALF)
-    move_by_digit(words, n, 0, m, counts + size, size, HALF + np.uint64(bits))
-    start = 0
+    move_by_digit(words, ZERO, n, m, counts, size, HALF)
+    move_by_digit(words, n, ZERO, m, counts + size, size, HALF + np.uint64(bits))
+    start = ZERO
     while start < min(k, m):
         stop = start + 1
         while stop < m and (words[stop] >> HALF) == (words[start] >> HALF):
