@@ -132,3 +132,21 @@ def test_adding_one_by_one_copies_few_rows():
     assert len(places) < 20
     assert store.id_map.is_plain
     np.testing.assert_allclose(store.decode(np.arange(3000))[:, 0], np.arange(3000), rtol=1e-6)
+
+
+def test_threads_that_make_the_record_at_once_use_one(monkeypatch):
+    """Or the record of one thread would be freed while a kernel reads it."""
+    store = VectorStore.build(np.zeros((9, 4)), np.arange(9) * 7, "int8")
+    make, both, found = VectorStore._make_record, threading.Barrier(2), []
+
+    def make_together(self):
+        both.wait(10)
+        return make(self)
+
+    monkeypatch.setattr(VectorStore, "_make_record", make_together)
+    threads = [threading.Thread(target=lambda: found.append(store.address)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [store.address] * 2

@@ -52,15 +52,17 @@ class IdMap:
     def directory(self) -> tuple[NDArray[np.uint32], int]:
         """Where ids begin whose distance from the first, shifted right, is 0, 1, ...; and the shift.
 
-        There are about as many distances as ids, so that a look-up in ids that are spread takes a step or two.
+        There are about half as many distances as ids, so that a look-up in ids that are spread takes a step or two.
         """
         if self.ids is None or not len(self.ids):
             return np.zeros(1, dtype=np.uint32), 0
-        reach = int(self.ids[-1]) - int(self.ids[0])
-        shift = max(0, reach.bit_length() - len(self.ids).bit_length())
-        distances = (self.ids.astype(np.uint64) - np.uint64(int(self.ids[0]) % 2**64)) >> np.uint64(shift)
-        counts = np.bincount(distances.astype(np.int64), minlength=(reach >> shift) + 1)
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32), shift
+        first, reach = int(self.ids[0]), int(self.ids[-1]) - int(self.ids[0])
+        shift = max(0, reach.bit_length() - len(self.ids).bit_length() + 1)
+        distances = self.ids.view(np.uint64) - np.uint64(first % 2**64)  # modulo 2^64, as ids may be any int64
+        distances >>= np.uint64(shift)
+        starts = np.zeros((reach >> shift) + 2, dtype=np.int64)
+        starts[1:] = np.bincount(distances.view(np.int64), minlength=len(starts) - 1)
+        return np.cumsum(starts, out=starts).astype(np.uint32), shift
 
     def list_ids(self) -> NDArray[np.int64]:
         """Return all ids, ascending."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -179,13 +178,16 @@ class VectorStore:
             owner = owner.base
         return isinstance(owner, mmap.mmap)
 
-    @cached_property
+    @property
     def address(self) -> int:
         """The address of a VECTOR_RECORD, which is valid as long as the store is."""
-        return int(self._record.ctypes.data)
+        made = self.__dict__.get("_made")
+        if made is None:  # several threads may make one, and all take the first that is kept
+            made = self.__dict__.setdefault("_made", self._make_record())
+        return int(made[0])
 
-    @cached_property
-    def _record(self) -> NDArray[Any]:
+    def _make_record(self) -> tuple[int, NDArray[Any], dict[str, NDArray[Any] | None]]:
+        """Return the address of a new record, and what must live as long as it does."""
         record = np.zeros(1, dtype=VECTOR_RECORD)
         directory, shift = self.id_map.directory
         arrays = {
@@ -203,7 +205,7 @@ class VectorStore:
         record["row_size"] = self.d * TYPES[self.storage].itemsize
         record["n_base"], record["n_ids"] = len(self.base.values), len(self.id_map)
         record["n_rows"] = self.id_map.n_rows if len(self.id_map) else 0
-        return record
+        return int(record.ctypes.data), record, arrays
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, or -1."""
