@@ -285,6 +285,8 @@ def test_other_types_are_taken_where_the_storage_is_given(embedded):
     floats = IndexRefineCCCF(embedded, ITEMS.astype(np.float64), storage="float32").search(QUERIES, 10)
     assert_same(floats, IndexRefineCCCF(embedded, ITEMS).search(QUERIES, 10))
     assert np.shares_memory(IndexRefineCCCF(embedded, ITEMS)._halves.vectors.base.values, ITEMS)
+    odd = np.frombuffer(b"x" + ITEMS.tobytes(), np.uint8)[1:].view(np.float32).reshape(ITEMS.shape)
+    assert_same(IndexRefineCCCF(embedded, odd).search(QUERIES, 10), floats)
     with pytest.raises(ValueError, match="`storage` must be one of 'float32', 'float16', 'int8', got 'int4'"):
         IndexRefineCCCF(embedded, ITEMS, storage="int4")
     with pytest.raises(TypeError, match="`x` must be vectors, got CompositionalCodes"):

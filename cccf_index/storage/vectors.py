@@ -143,7 +143,7 @@ class VectorStore:
         _check.choice(storage, "storage", tuple(TYPES))
         is_same = array.dtype == TYPES[storage] and array.dtype.kind == "f"
         none = np.empty(0, dtype=np.float32)
-        base = Rows(np.ascontiguousarray(array), none) if is_same else encode(array, storage, name)
+        base = Rows(np.require(array, requirements=["C", "ALIGNED"]), none) if is_same else encode(array, storage, name)
         return cls._of_rows(storage, base, IdMap(len(array)) if ids is None else IdMap.build(ids))
 
     @classmethod
