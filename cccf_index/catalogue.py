@@ -17,6 +17,7 @@ from cccf_index._exclude import Exclude
 from cccf_index.codes import CompositionalCodes
 from cccf_index.datasets.ratings import Ratings, find_places, find_rows
 from cccf_index.index import IndexCCCF
+from cccf_index.refine import IndexRefineCCCF
 from cccf_index.search.parameters import Parameters
 from cccf_index.storage import container
 
@@ -32,8 +33,9 @@ class Catalogue:
 
     Parameters
     ----------
-    index : IndexCCCF
-        If `item_ids` is given, the ids of the index are positions in it: 0, 1, ...
+    index : IndexCCCF or IndexRefineCCCF
+        A refined index needs vectors as queries. If `item_ids` is given, the ids of the index are positions in it:
+        0, 1, ...
     item_ids : ndarray of int64 or str, shape (n_items,), optional
         Names of the items in your data; None if the ids of the index are the names.
     user_ids : ndarray of int64 or str, shape (n_users,)
@@ -57,7 +59,7 @@ class Catalogue:
     (2, 3)
     """
 
-    index: IndexCCCF
+    index: IndexCCCF | IndexRefineCCCF
     item_ids: NDArray[Any] | None
     user_ids: NDArray[Any]
     queries: CompositionalCodes | NDArray[np.float32]
@@ -78,7 +80,7 @@ class Catalogue:
     @classmethod
     def of_vectors(
         cls,
-        index: IndexCCCF,
+        index: IndexCCCF | IndexRefineCCCF,
         vectors: NDArray[np.float32],
         user_ids: NDArray[Any],
         item_ids: NDArray[Any] | None,
@@ -109,7 +111,8 @@ class Catalogue:
             Items to leave out for each user, by ids of the index, as in `IndexCCCF.search`; see `seen`.
         params : SearchParametersCCCF, optional
         """
-        scores, items = self.index.search(self.queries[users], k, exclude=exclude, params=params)
+        queries: Any = self.queries[users]
+        scores, items = self.index.search(queries, k, exclude=exclude, params=params)
         rated = np.float32(self.slope) * scores + self.intercepts[users][:, None]
         return np.where(items >= 0, rated, scores), items
 
@@ -140,7 +143,7 @@ class Catalogue:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the catalogue to one file, with checksums and atomically."""
-        meta, arrays = io.index_contents(self.index)
+        kind, meta, arrays = io.index_contents(self.index)
         coded = isinstance(self.queries, CompositionalCodes)
         names = {"user_ids": self.user_ids} | ({} if self.item_ids is None else {"item_ids": self.item_ids})
         kinds = {name: ids.dtype.kind for name, ids in names.items()}
@@ -153,7 +156,7 @@ class Catalogue:
         for name, ids in names.items():
             own |= {f"{name}.{part}": array for part, array in _pack_names(ids).items()}
         extra: Named = ((PREFIX + name, np.ascontiguousarray(array), 0) for name, array in own.items())
-        container.write_file(path, io.KIND, meta, chain(arrays, extra))
+        container.write_file(path, kind, meta, chain(arrays, extra))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Catalogue:
@@ -161,7 +164,7 @@ class Catalogue:
         source = os.fspath(path)
         if os.path.isdir(source):
             raise ValueError(f"{source} is a folder, not an index. Build one from a model with `cccf build {source}`.")
-        meta, arrays = container.read_file(path, io.KIND, mmap)
+        meta, arrays = container.read_file(path, io.KINDS, mmap)
         index = io.restore_index(meta, arrays, source, verify=True)
         if "catalogue" not in meta:
             none = np.empty(0, dtype=np.int64)
@@ -171,7 +174,7 @@ class Catalogue:
             own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
             ids = {name: _unpack_names(own, name, kind) for name, kind in about["ids"].items()}
             queries = (
-                own["vectors"] if not about["coded"] else _make_codes(own["bits"], own["weights"], index.n_bits, mmap)
+                own["vectors"] if not about["coded"] else _make_codes(own["bits"], own["weights"], meta["n_bits"], mmap)
             )
             users, items = ids["user_ids"], ids.get("item_ids")
             if not len(users) == len(queries) == len(own["intercepts"]):

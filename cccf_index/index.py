@@ -414,8 +414,10 @@ def index_factory(
     return IndexCCCF(int(found[1]), int(found[2]), scale, d=d)
 
 
-def clone_index(index: IndexCCCF) -> IndexCCCF:
-    """Return an independent index with the same items; the two share memory until one of them changes."""
-    if not isinstance(index, IndexCCCF):
+def clone_index(index: Any) -> Any:
+    """Return an independent index, refined or not, with the same items; the two share memory until one changes."""
+    from cccf_index import IndexRefineCCCF  # a name of the public face, which lies above this file
+
+    if not isinstance(index, (IndexCCCF, IndexRefineCCCF)):
         raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. Use faiss.clone_index.")
     return copy.copy(index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,21 @@ from numpy.typing import NDArray
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
 from cccf_index.kernels.limits import BLOCK
+from cccf_index.refine import IndexRefineCCCF
 from cccf_index.storage.state import Part
 
 SAMPLE_SIZE = 200  # queries to try the bounds with
 
 
-def inspect_index(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int = 0) -> dict[str, Any]:
+def inspect_index(
+    index: IndexCCCF | IndexRefineCCCF, queries: Any = None, k: int = 10, seed: int = 0
+) -> dict[str, Any]:
     """Return a report on the contents of an index.
 
     Parameters
     ----------
-    index : IndexCCCF
+    index : IndexCCCF or IndexRefineCCCF
+        Of a refined index, the report on its `base_index` and its vectors.
     queries : CompositionalCodes or ndarray of float32, shape (nq, d), optional
         Typical queries. ``"share not pruned"`` tells for each query of a sample which share of the items lies in blocks
         that the bounds cannot rule out once the best k are known. A search scores slightly more.
@@ -40,6 +45,8 @@ def inspect_index(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int 
     >>> report["active"], len(report["groups"])
     (4.0, 1)
     """
+    if isinstance(index, IndexRefineCCCF):
+        return _inspect_refined(index, queries, k, seed)
     state = index._snapshot()
     groups: dict[tuple[int, ...], int] = {}
     sums, counts = np.zeros(index.n_components), np.zeros(index.n_components, np.int64)
@@ -83,6 +90,16 @@ def inspect_index(index: IndexCCCF, queries: Any = None, k: int = 10, seed: int 
         ],
         "share not pruned": _measure_unpruned(index, queries, k, seed),
     }
+
+
+def _inspect_refined(index: IndexRefineCCCF, queries: Any, k: int, seed: int) -> dict[str, Any]:
+    """Return the report on the index that finds the items, with the bytes and the storage of the vectors."""
+    index = copy(index)  # another thread may change it
+    report = inspect_index(index.base_index, queries if index.base_index.d == index.d else None, k, seed)
+    sizes, n = report["bytes per item"], max(1, index.ntotal)
+    total = index.nbytes / n
+    sizes["vectors"], sizes["total"] = total - sizes.pop("total"), total
+    return {**report, "vectors": {"storage": index.storage, "dimensions": index.d, "k_factor": index.k_factor}}
 
 
 def _measure_unpruned(index: IndexCCCF, queries: Any, k: int, seed: int) -> list[float]:

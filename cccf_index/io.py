@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import faiss
@@ -11,32 +12,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _check
+from cccf_index._refined_items import Halves
 from cccf_index.index import IndexCCCF
 from cccf_index.kernels.layout import INTEGER_TYPES
 from cccf_index.quantizer import CompositionalQuantizer
+from cccf_index.refine import IndexRefineCCCF
 from cccf_index.storage import container
 from cccf_index.storage.container import require
 from cccf_index.storage.segment import Segment
 from cccf_index.storage.state import Part, State
+from cccf_index.storage.vectors import VectorStore
 from cccf_index.storage.verification import check_tables
 
-KIND = "index"
+INDEX, REFINED = "index", "refined index"
+KINDS = (INDEX, REFINED)  # what files of indexes hold
 QUANTIZER = "quantizer."  # before the names of its arrays
+VECTORS = "vectors."  # before those of a refined index's vectors
 SHARD_HEADER = 33  # bytes that faiss writes before the codes of an IndexBinaryFlat
 LAYOUT = 2  # of a part's arrays; 1 had no cells
 
 
-def write_index(index: IndexCCCF, path: str | os.PathLike[str]) -> None:
-    """Write an index to a file.
+AnyIndex = IndexCCCF | IndexRefineCCCF
+Named = Iterator[tuple[str, NDArray[Any], int]]
+
+
+def write_index(index: AnyIndex, path: str | os.PathLike[str]) -> None:
+    """Write an index to a file; a refined one with its vectors.
 
     The file is written beside `path` and renamed into place, so a full disk or an interrupt leaves an older file
     unchanged.
     """
-    meta, arrays = index_contents(index)
-    container.write_file(path, KIND, meta, arrays)
+    container.write_file(path, *index_contents(index))
 
 
-def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = True) -> IndexCCCF:
+def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = True) -> Any:
     """Read an index that `write_index` wrote; a damaged, foreign or newer file is a ValueError.
 
     Parameters
@@ -44,22 +53,26 @@ def read_index(path: str | os.PathLike[str], mmap: bool = False, verify: bool = 
     path : str or path-like
         The file.
     mmap : bool
-        Map the file instead of reading it: codes and weights stay on disk, and processes share them.
+        Map the file instead of reading it: codes, weights and vectors stay on disk, and processes share them.
     verify : bool
         Check the checksum of every array, which reads the whole file once. With False a mapped file of any size opens
         at once, but damage inside arrays goes unnoticed: use it only for files that you trust.
+
+    Returns
+    -------
+    index : IndexCCCF or IndexRefineCCCF
+        What was written.
     """
-    meta, arrays = container.read_file(path, KIND, mmap, verify)
+    meta, arrays = container.read_file(path, KINDS, mmap, verify)
     return restore_index(meta, arrays, os.fspath(path), verify)
 
 
-def serialize_index(index: IndexCCCF) -> NDArray[np.uint8]:
+def serialize_index(index: AnyIndex) -> NDArray[np.uint8]:
     """Return an index as a uint8 array with the bytes of its file."""
-    meta, arrays = index_contents(index)
-    return container.write_bytes(KIND, meta, arrays)
+    return container.write_bytes(*index_contents(index))
 
 
-def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
+def deserialize_index(data: NDArray[np.uint8] | bytes) -> Any:
     """Return the index that `serialize_index` wrote."""
     buffer = np.frombuffer(data, dtype=np.uint8) if isinstance(data, (bytes, bytearray, memoryview)) else data
     if not isinstance(buffer, np.ndarray) or buffer.dtype != np.uint8 or buffer.ndim != 1:
@@ -67,15 +80,30 @@ def deserialize_index(data: NDArray[np.uint8] | bytes) -> IndexCCCF:
     aligned: NDArray[np.uint8] = np.empty(buffer.size + 64, dtype=np.uint8)
     aligned = aligned[-aligned.ctypes.data % 64 :][: buffer.size]
     aligned[:] = buffer  # a copy: the caller may change the original
-    meta, arrays = container.read(aligned, KIND, "data")
+    meta, arrays = container.read(aligned, KINDS, "data")
     return restore_index(meta, arrays, "data", verify=True)
 
 
-def index_contents(index: IndexCCCF) -> tuple[container.Meta, Iterator[tuple[str, NDArray[Any], int]]]:
-    """Return what a container holds of an index: the manifest's part, and the arrays one by one."""
+def index_contents(index: AnyIndex) -> tuple[str, container.Meta, Named]:
+    """Return what a container holds of an index: its kind, the manifest's part, and the arrays one by one."""
+    if isinstance(index, IndexRefineCCCF):
+        halves = index._halves
+        meta, arrays = _describe_index(halves.index)
+        meta["vectors"] = {"storage": halves.vectors.storage, "k_factor": index.k_factor.hex()}
+        return REFINED, meta, chain(arrays, _list_vectors(halves))
     if not isinstance(index, IndexCCCF):
         advice = "Use faiss.write_index." if isinstance(index, faiss.Index) else "Pass the index first, then the path."
-        raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}. {advice}")
+        raise TypeError(f"`index` must be an IndexCCCF or IndexRefineCCCF, got {type(index).__name__}. {advice}")
+    return INDEX, *_describe_index(index)
+
+
+def _list_vectors(halves: Halves) -> Named:
+    """Yield the arrays of a refined index's vectors, made when it is their turn to be written."""
+    for name, array in halves.vectors.collect_arrays(halves.index.ids).items():
+        yield VECTORS + name, array, 0
+
+
+def _describe_index(index: IndexCCCF) -> tuple[container.Meta, Named]:
     state = index._snapshot()
     meta = {
         "n_components": index.n_components,
@@ -89,7 +117,7 @@ def index_contents(index: IndexCCCF) -> tuple[container.Meta, Iterator[tuple[str
         "parts": [{"first_id": int(p.segment.tables.first_id), "n_dead": p.n_dead} for p in state.parts],
     }
 
-    def arrays() -> Iterator[tuple[str, NDArray[Any], int]]:
+    def arrays() -> Named:
         for name, array in state.quantizer._collect_arrays().items() if state.quantizer else ():
             yield QUANTIZER + name, array, 0
         for number, part in enumerate(state.parts):
@@ -102,8 +130,24 @@ def index_contents(index: IndexCCCF) -> tuple[container.Meta, Iterator[tuple[str
     return meta, arrays()
 
 
-def restore_index(meta: container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
+def restore_index(meta: container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> Any:
     """Build the index of a container; what does not fit together is a ValueError, even if its checksums are right."""
+    index = _restore_plain(meta, arrays, source, verify)
+    if "vectors" not in meta:
+        return index
+    try:
+        about = meta["vectors"]
+        own = {n.removeprefix(VECTORS): array for n, array in arrays.items() if n.startswith(VECTORS)}
+        store = VectorStore.restore(about["storage"], own, index.ntotal)
+        require(index.quantizer is None or store.d == index.d, "vectors")
+        if verify:
+            store.verify(index.ids)
+        return IndexRefineCCCF._of_halves(index, store, float.fromhex(about["k_factor"]))
+    except container.BROKEN as error:
+        raise container.damage_error(source, error) from error
+
+
+def _restore_plain(meta: container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
     if meta.get("layout") != LAYOUT:
         raise ValueError(
             f"{source} was written by another version of cccf-index. Build the index again from its codes."

@@ -1,35 +1,46 @@
-"""IndexRefineCCCF: the best items of an index, re-ranked with the original vectors."""
+"""IndexRefineCCCF: the best items of an index, re-ranked with their full vectors."""
 
 from __future__ import annotations
+
+import copy
+import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
 from cccf_index._exclude import Exclude
+from cccf_index._refined_items import Halves, RefinedItems
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
-from cccf_index.kernels.heaps import make_heaps, write_results
-from cccf_index.kernels.refinement import rank_found
+from cccf_index.kernels.layout import freeze
+from cccf_index.kernels.refinement import count_words, rank_candidates
 from cccf_index.search.parameters import Allow, Parameters
+from cccf_index.storage.vectors import VectorStore
 
-BELOW_ALL = np.float32(-np.inf)
 
-
-class IndexRefineCCCF:
+class IndexRefineCCCF(RefinedItems):
     """An index whose ``k_factor * k`` best items are re-ranked with their full vectors, like `faiss.IndexRefine`.
+
+    Items are added, replaced and removed together with their vectors, and `write_index` writes both into one file.
+    Threads may search while others add and remove items.
 
     Parameters
     ----------
     index : IndexCCCF
-        The index that finds them: of vectors (`IndexCCCF.from_embeddings`), or of codes.
-    item_vectors : array_like of float32 or float16, shape (n, d)
-        The vectors of the items. An array in C order is not copied: ``numpy.load(path, mmap_mode="r")`` keeps it on
-        disk.
+        The index that finds the items: of vectors (`IndexCCCF.from_embeddings`), or of codes. The refined index takes a
+        copy, which shares its memory: later changes of `index` itself do not show.
+    item_vectors : array_like of float, shape (n, d)
+        The vectors of the items; others may be among them.
     ids : array_like of int, shape (n,), optional
         The id of each vector; 0, 1, ... by default, as `add` assigns them.
     k_factor : float
         How many items are found by the index for each item of the result, at least 1.
+    storage : {"float32", "float16", "int8"}, optional
+        How vectors are stored. "int8" takes one byte per dimension, and 4 for the scale of each vector. By default they
+        stay as they are, float32 or float16, and an array in C order is not copied:
+        ``numpy.load(path, mmap_mode="r")`` keeps it on disk.
 
     Examples
     --------
@@ -37,44 +48,49 @@ class IndexRefineCCCF:
     >>> from cccf_index import IndexCCCF, IndexRefineCCCF
     >>> rng = np.random.default_rng(0)
     >>> users, items = rng.standard_normal((500, 32)), rng.standard_normal((1000, 32)).astype(np.float32)
-    >>> refined = IndexRefineCCCF(IndexCCCF.from_embeddings(items, users), items, k_factor=8)
+    >>> refined = IndexRefineCCCF(IndexCCCF.from_embeddings(items, users), items, k_factor=8, storage="int8")
     >>> D, I = refined.search(users[:3], 10)
-    >>> bool(np.isclose(D[0, 0], items[I[0, 0]] @ users[0], atol=1e-4))
+    >>> bool(np.isclose(D[0, 0], items[I[0, 0]] @ users[0], rtol=0.01))
     True
+    >>> refined.add(items[:5])
+    >>> refined.ntotal
+    1005
     """
 
     def __init__(
-        self, index: IndexCCCF, item_vectors: ArrayLike, ids: ArrayLike | None = None, k_factor: float = 4.0
+        self,
+        index: IndexCCCF,
+        item_vectors: ArrayLike,
+        ids: ArrayLike | None = None,
+        k_factor: float = 4.0,
+        storage: str | None = None,
     ) -> None:
         if not isinstance(index, IndexCCCF):
             raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}.")
+        self.k_factor = k_factor
         vectors = _check.numbers(item_vectors, "item_vectors")
-        if vectors.dtype not in (np.float32, np.float16):
-            raise TypeError(f"`item_vectors` must be float32 or float16, got {vectors.dtype}. Convert them once.")
-        if vectors.ndim != 2 or not vectors.shape[1]:
-            raise ValueError(f"`item_vectors` must be of shape (n, d), got {vectors.shape}.")
-        if index.quantizer is not None and index.d != vectors.shape[1]:
+        keys = None if ids is None else _check.unique(_check.ids(ids, "ids", len(vectors)), "ids")
+        if index.quantizer is not None and vectors.ndim == 2 and index.d != vectors.shape[1]:
             raise ValueError(
                 f"`item_vectors` must have {index.d} columns, as those of the index, got {vectors.shape[1]}."
             )
-        self.base_index = index
-        self._vectors = np.ascontiguousarray(vectors)
-        halves = vectors.dtype == np.float16
-        self._floats = np.empty((0, 1), dtype=np.float32) if halves else self._vectors
-        self._bits = self._vectors.view(np.uint16) if halves else np.empty((0, 1), dtype=np.uint16)
-        self._order, self._sorted = np.empty((2, 0), dtype=np.int64)
-        if ids is not None:
-            keys = _check.unique(_check.ids(ids, "ids", len(vectors)), "ids")
-            self._order = np.argsort(keys)
-            self._sorted = keys[self._order]
-        self.k_factor = k_factor
-        known = self._sorted if ids is not None else np.arange(len(vectors))
-        missing = np.setdiff1d(index.ids, known)
+        store = VectorStore.build(vectors, keys, storage)
+        index._snapshot()
+        own = copy.copy(index)
+        missing = own.ids[store.find(own.ids) < 0]
         if len(missing):
             raise ValueError(
                 "`item_vectors` must hold a vector for each item of the index, but there is none for id "
                 f"{missing[0]}. Pass `ids`."
             )
+        super().__init__(own, store)
+
+    @classmethod
+    def _of_halves(cls, index: IndexCCCF, vectors: VectorStore, k_factor: float) -> IndexRefineCCCF:
+        refined = cls.__new__(cls)
+        refined.k_factor = k_factor
+        RefinedItems.__init__(refined, index, vectors)
+        return refined
 
     @property
     def k_factor(self) -> float:
@@ -85,23 +101,20 @@ class IndexRefineCCCF:
     def k_factor(self, value: float) -> None:
         self._k_factor = _check.number(value, "k_factor", 1.0)
 
-    @property
-    def d(self) -> int:
-        """The dimension of vectors."""
-        return int(self._vectors.shape[1])
-
-    @property
-    def ntotal(self) -> int:
-        """The number of items."""
-        return self.base_index.ntotal
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the index and of all vectors, in memory or on disk."""
-        return self.base_index.nbytes + self._vectors.nbytes
-
     def __repr__(self) -> str:
-        return f"<IndexRefineCCCF of {self.base_index!r}, {self._vectors.dtype}, k_factor={self.k_factor:g}>"
+        return f"<IndexRefineCCCF of {self.base_index!r}, {self.storage}, k_factor={self.k_factor:g}>"
+
+    def __copy__(self) -> IndexRefineCCCF:
+        """Return an independent index that shares codes and vectors until one of the two changes: it costs nothing."""
+        return self._of_halves(copy.copy(self.base_index), self._halves.vectors, self.k_factor)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> IndexRefineCCCF:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from cccf_index import deserialize_index, serialize_index  # names of the public face, which lie above this file
+
+        return deserialize_index, (serialize_index(self).tobytes(),)
 
     def search(
         self,
@@ -129,42 +142,106 @@ class IndexRefineCCCF:
         Returns
         -------
         D : ndarray of float32, shape (nq, k)
-            Inner products with the full vectors, best first; the lowest float32 where fewer than k items were found.
+            Inner products with the stored vectors, best first; the lowest float32 where fewer than k items were found.
         I : ndarray of int64, shape (nq, k)
             Ids, the smaller first where scores are equal; -1 where fewer than k items were found.
         """
+        return self._search(self._halves, x, k, codes, params, D, I, exclude, allow)
+
+    def assign(
+        self,
+        x: ArrayLike,
+        k: int,
+        labels: NDArray[np.int64] | None = None,
+        *,
+        codes: ArrayLike | CompositionalCodes | None = None,
+    ) -> NDArray[np.int64]:
+        """Return only the ids of `search`, int64 (nq, k)."""
+        return self.search(x, k, codes=codes, I=labels)[1]
+
+    def search_and_reconstruct(
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        codes: ArrayLike | CompositionalCodes | None = None,
+        params: Parameters | None = None,
+        D: NDArray[np.float32] | None = None,
+        I: NDArray[np.int64] | None = None,
+        R: NDArray[np.float32] | None = None,
+        exclude: Exclude | None = None,
+        allow: Allow | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
+        """Search, and return the stored vectors of the items found as well, (nq, k, d); NaN where no item was found."""
+        halves = self._halves  # another thread may remove an item between the search and its reconstruction
+        scores, labels = self._search(halves, x, k, codes, params, D, I, exclude, allow)
+        vectors = _check.output(R, "R", (*labels.shape, self.d), np.float32)
+        found = labels != -1
+        vectors[~found] = np.nan
+        vectors[found] = halves.vectors.decode(labels[found])
+        return scores, labels, vectors
+
+    def _search(
+        self, halves: Halves, x: Any, k: int, codes: Any, params: Any, D: Any, I: Any, exclude: Any, allow: Any
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         k = _check.integer(k, "k", 1)
-        queries = _check.matrix(x, "x", self.d)
-        if codes is None and self.base_index.d != self.d:
-            raise ValueError(
-                f"`codes` must be given: the index takes codes of {self.base_index.d} dimensions, not `x`."
-            )
-        if codes is not None and not isinstance(codes, CompositionalCodes):
-            codes = _check.matrix(codes, "codes", self.base_index.d)
-        if codes is not None and len(codes) != len(queries):
-            raise ValueError(f"`codes` must be as many as `x`, {len(queries)}, got {len(codes)}.")
+        queries = freeze(self._check_queries(halves, x))
+        drafts = self._check_drafts(halves, queries, codes)
         distances = _check.output(D, "D", (len(queries), k), np.float32)
         labels = _check.output(I, "I", (len(queries), k), np.int64)
-        n = max(k, int(min(np.ceil(k * self.k_factor), self.ntotal)))
-        found = self.base_index.search(
-            queries if codes is None else codes, n, params=params, exclude=exclude, allow=allow
-        )[1]
+        n = max(1, math.ceil(min(k * self.k_factor, halves.index.ntotal)))
+        found = _find_candidates(halves.index, drafts, n, params, exclude, allow)
+        # the kernel is compiled for contiguous arrays only
+        outputs = [a if a.flags.c_contiguous else np.empty_like(a, order="C") for a in (distances, labels)]
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            scores, ids = make_heaps(stop - start, k, BELOW_ALL)
-            missing, wrong = rank_found(
-                queries[part], self._floats, self._bits, self._sorted, self._order, found[part], scores, ids
+            words = np.empty(count_words(n), dtype=np.uint64)
+            missing, wrong = rank_candidates(
+                halves.vectors.address, queries[part], found[part], words, *(out[part] for out in outputs)
             )
             if missing != -1:
                 raise ValueError(
-                    f"The index holds id {missing}, which has no vector. Create the IndexRefineCCCF again."
+                    f"The index holds id {missing}, which has no vector. Add items by `add` of the IndexRefineCCCF, "
+                    "not of its `base_index`."
                 )
             if wrong != -1:
                 raise ValueError(
                     f"`item_vectors` must be finite, but the vector of id {wrong} is not, or is too large."
                 )
-            write_results(scores, ids, np.ones(stop - start), distances[part], labels[part])
 
         _threads.run_chunks(work, len(queries), _threads.thread_count(getattr(params, "num_threads", 0)))
+        for array, out in zip((distances, labels), outputs, strict=True):
+            if out is not array:
+                array[:] = out
         return distances, labels
+
+    @staticmethod
+    def _check_queries(halves: Halves, x: Any) -> NDArray[np.float32]:
+        if isinstance(x, CompositionalCodes):
+            raise TypeError(
+                "`x` must be vectors, got CompositionalCodes. Pass the queries' vectors as `x`, and codes as `codes`."
+            )
+        return _check.matrix(x, "x", halves.vectors.d)
+
+    @staticmethod
+    def _check_drafts(halves: Halves, queries: NDArray[np.float32], codes: Any) -> Any:
+        """Return the queries for the index."""
+        if codes is None:
+            if halves.index.d != halves.vectors.d:
+                raise ValueError(
+                    f"`codes` must be given: the index takes codes of {halves.index.d} dimensions, not `x`."
+                )
+            return queries
+        if not isinstance(codes, CompositionalCodes):
+            codes = _check.matrix(codes, "codes", halves.index.d)
+        if len(codes) != len(queries):
+            raise ValueError(f"`codes` must be as many as `x`, {len(queries)}, got {len(codes)}.")
+        return codes
+
+
+def _find_candidates(
+    index: IndexCCCF, queries: Any, n: int, params: Any, exclude: Any, allow: Any
+) -> NDArray[np.int64]:
+    """Return the ids of the n most promising items for each query, int64 (nq, n), padded with -1, in any order."""
+    return index.search(queries, n, params=params, exclude=exclude, allow=allow)[1]

@@ -217,20 +217,12 @@ def _warm_ids() -> None:
 
 
 def _warm_refine() -> None:
-    """Re-rank with float32 and float16 vectors, in memory and as in a mapped file; with ids and without."""
+    """Re-rank: one kernel for all kinds of stored vectors, in memory and in mapped files, with ids and without."""
     shape, n = (1, 8), 100
     index = IndexCCCF(*shape)
     index.add(_make_codes(shape, n))
-    codes, queries = _make_codes(shape, 2), _make_vectors(2, DIMENSION)
-    read_only = queries.copy()
-    read_only.flags.writeable = False
-    for dtype in (np.float32, np.float16):
-        vectors = _make_vectors(n, DIMENSION).astype(dtype)
-        for writeable in (True, False):
-            vectors.flags.writeable = writeable
-            for ids in (None, np.arange(n)):
-                for x in (queries, read_only):
-                    IndexRefineCCCF(index, vectors, ids).search(x, 5, codes=codes)
+    refined = IndexRefineCCCF(index, _make_vectors(n, DIMENSION))
+    refined.search(_make_vectors(2, DIMENSION), 5, codes=_make_codes(shape, 2))
 
 
 def _warm_quantizer(shape: tuple[int, int]) -> None:

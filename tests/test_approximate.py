@@ -1,4 +1,4 @@
-"""Budgets, shortlists and refinement: what is returned is true, and more effort finds more."""
+"""Budgets and shortlists: what is returned is true, and more effort finds more."""
 
 import re
 
@@ -9,7 +9,7 @@ from helpers import assert_same, filled_index
 from scipy import sparse
 from test_cells import clustered_codes
 
-from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
+from cccf_index import IndexCCCF, SearchParametersCCCF
 
 RNG = np.random.default_rng(0)
 CODES = clustered_codes(RNG, 6000, 4, 16)
@@ -159,125 +159,3 @@ def test_a_shortlist_leaves_coded_queries_alone_and_respects_exclusions(index):
     best = index.search(VECTORS, 1)[1].ravel()
     exclude = sparse.csr_matrix((np.ones(200), best, np.arange(201)), shape=(200, 6000))
     assert not (index.search(VECTORS, 10, params=params, exclude=exclude)[1] == best[:, None]).any()
-
-
-ITEMS = RNG.standard_normal((3000, 24)).astype(np.float32)
-QUERIES = RNG.standard_normal((60, 24)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def embedded():
-    return IndexCCCF.from_embeddings(ITEMS, QUERIES, 4, 8, verbose=False)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_refinement_ranks_by_the_vectors_themselves(embedded, dtype):
-    vectors = ITEMS.astype(dtype)
-    refined = IndexRefineCCCF(embedded, vectors, k_factor=20)
-    D, I = refined.search(QUERIES, 10)
-    exact = faiss.IndexFlatIP(24)
-    exact.add(vectors.astype(np.float32))
-    wanted = exact.search(QUERIES, 10)
-    assert share(D, wanted[0] - 1e-4) > 0.95
-    np.testing.assert_allclose(D, np.einsum("qd,qkd->qk", QUERIES, vectors[I].astype(np.float32)), rtol=1e-4, atol=1e-4)
-    assert (np.diff(D, axis=1) <= 0).all()
-    everything = IndexRefineCCCF(embedded, vectors, k_factor=300)
-    np.testing.assert_array_equal(everything.search(QUERIES, 10)[1], wanted[1])
-
-
-def test_refinement_finds_more_with_a_larger_factor_and_one_query_equals_a_batch(embedded):
-    refined = IndexRefineCCCF(embedded, ITEMS, k_factor=1)
-    exact = faiss.IndexFlatIP(24)
-    exact.add(ITEMS)
-    wanted = exact.search(QUERIES, 10)[0]
-    shares = []
-    for factor in (1, 3, 10):
-        refined.k_factor = factor
-        D, I = refined.search(QUERIES, 10)
-        shares.append(share(D, wanted - 1e-4))
-    assert shares == sorted(shares)
-    assert shares[0] < shares[-1]
-    alone = [refined.search(QUERIES[[row]], 10) for row in range(5)]
-    assert_same((np.concatenate([a[0] for a in alone]), np.concatenate([a[1] for a in alone])), (D[:5], I[:5]))
-    threads = [refined.search(QUERIES, 10, params=SearchParametersCCCF(num_threads=n)) for n in (1, 3)]
-    assert_same(*threads)
-
-
-def test_refinement_takes_ids_filters_and_mapped_vectors(embedded, tmp_path):
-    ids = RNG.permutation(10**12 + np.arange(3000))
-    index = IndexCCCF(4, 8, "auto", quantizer=embedded.quantizer)
-    index.add_with_ids(ITEMS, ids)
-    np.save(tmp_path / "items.npy", ITEMS.astype(np.float16))
-    refined = IndexRefineCCCF(index, np.load(tmp_path / "items.npy", mmap_mode="r"), ids, k_factor=10)
-    plain = IndexRefineCCCF(embedded, ITEMS.astype(np.float16), k_factor=10)
-    D, I = refined.search(QUERIES, 5)
-    np.testing.assert_allclose(D, plain.search(QUERIES, 5)[0], rtol=1e-5)
-    allowed = ids[:500]
-    assert np.isin(refined.search(QUERIES, 5, allow=allowed)[1], allowed).all()
-    out = np.empty((60, 5), np.float32), np.empty((60, 5), np.int64)
-    refined.search(QUERIES, 5, D=out[0], I=out[1])
-    assert_same(out, (D, I))
-    few = refined.search(QUERIES, 5, allow=ids[:3])
-    assert (few[1][:, 3:] == -1).all()
-    assert (few[0][:, 3:] == np.finfo(np.float32).min).all()
-    assert "float16" in repr(refined)
-    assert refined.nbytes == index.nbytes + 3000 * 24 * 2
-    assert (refined.d, refined.ntotal) == (24, 3000)
-
-
-def test_refinement_of_an_index_of_codes_takes_codes_and_vectors():
-    signs = RNG.choice([-1, 1], (1000, 2, 12))
-    codes = CompositionalCodes.from_signs(signs)
-    refined = IndexRefineCCCF(filled_index(codes), ITEMS[:1000], k_factor=100)
-    _, I = refined.search(QUERIES[:7], 10, codes=codes[:7])
-    np.testing.assert_array_equal(I, np.argsort(-(QUERIES[:7] @ ITEMS[:1000].T), axis=1)[:, :10])
-    with pytest.raises(ValueError, match="`codes` must be as many as `x`, 7, got 6"):
-        refined.search(QUERIES[:7], 10, codes=codes[:6])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"index": None}, TypeError, "`index` must be an IndexCCCF"),
-        (
-            {"item_vectors": ITEMS.astype(np.float64)},
-            TypeError,
-            "`item_vectors` must be float32 or float16, got float64",
-        ),
-        ({"item_vectors": ITEMS[0]}, ValueError, "`item_vectors` must be of shape"),
-        ({"item_vectors": ITEMS[:, :5]}, ValueError, "must have 24 columns"),
-        ({"item_vectors": ITEMS[:100]}, ValueError, "there is none for id 100. Pass `ids`"),
-        ({"ids": np.zeros(3000, int)}, ValueError, "`ids` must be unique"),
-        ({"ids": np.arange(5)}, ValueError, "`ids` must"),
-        ({"k_factor": 0.5}, ValueError, "`k_factor` must be a finite number >= 1"),
-    ],
-)
-def test_bad_refinement_is_explained(embedded, arguments, error, message):
-    with pytest.raises(error, match=re.escape(message)):
-        IndexRefineCCCF(**{"index": embedded, "item_vectors": ITEMS, **arguments})
-
-
-def test_an_item_that_was_added_later_has_no_vector(embedded):
-    index = IndexCCCF(4, 8, "auto", quantizer=embedded.quantizer)
-    index.add(ITEMS)
-    refined = IndexRefineCCCF(index, ITEMS, k_factor=400)
-    index.add(ITEMS[:1])
-    with pytest.raises(ValueError, match="holds id 3000, which has no vector"):
-        refined.search(QUERIES, 10)
-
-
-def test_vectors_that_are_not_finite_are_refused_when_they_are_found(embedded):
-    wrong = ITEMS.copy()
-    wrong[7] = np.nan
-    with pytest.raises(ValueError, match="but the vector of id 7 is not"):
-        IndexRefineCCCF(embedded, wrong, k_factor=300).search(QUERIES, 10)
-
-
-def test_a_huge_factor_ranks_all_items_and_odd_codes_are_explained(embedded):
-    D, I = IndexRefineCCCF(embedded, ITEMS, k_factor=1e300).search(QUERIES, 10)
-    assert_same((D, I), IndexRefineCCCF(embedded, ITEMS, k_factor=300).search(QUERIES, 10))
-    refined = IndexRefineCCCF(filled_index(CODES[:3000]), ITEMS)
-    with pytest.raises(ValueError, match="`codes` must be given"):
-        refined.search(QUERIES, 10)
-    with pytest.raises(ValueError, match="`codes` must be of shape"):
-        refined.search(QUERIES, 10, codes=5)

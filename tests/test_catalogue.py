@@ -41,6 +41,26 @@ def test_a_file_gives_back_names_queries_and_index(name, mmap, tmp_path):
     np.testing.assert_array_equal(index.reconstruct_n(), catalogue.index.reconstruct_n())
 
 
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_catalogue_of_a_refined_index_recommends_by_its_vectors(mmap, tmp_path):
+    rng = np.random.default_rng(0)
+    items, users = rng.standard_normal((300, 12)).astype(np.float32), rng.standard_normal((40, 12)).astype(np.float32)
+    index = ci.IndexCCCF.from_embeddings(items, users, 2, 8, verbose=False)
+    refined = ci.IndexRefineCCCF(index, items, storage="int8", k_factor=5)
+    catalogue = Catalogue.of_vectors(refined, users, np.arange(40) + 7, np.arange(300) * 2)
+    catalogue.save(tmp_path / "items.cccf")
+    read = Catalogue.load(tmp_path / "items.cccf", mmap=mmap)
+    expected = refined.search(users, 5)
+    for found, wanted in zip(read.recommend(np.arange(40), 5), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    again = ci.read_index(tmp_path / "items.cccf")
+    assert isinstance(again, ci.IndexRefineCCCF)
+    np.testing.assert_array_equal(again.search(users, 5)[1], expected[1])
+    coded = Catalogue(refined, None, np.arange(40), index.quantizer.encode_users(users), 1.0, np.zeros(40, np.float32))
+    with pytest.raises(TypeError, match="`x` must be vectors, got CompositionalCodes"):
+        coded.recommend(np.arange(3), 5)
+
+
 def test_items_that_are_not_there_have_no_rating():
     scores, items = catalogue_of().recommend(np.array([0]), MATRIX.shape[1] + 2)
     assert items[0, -2:].tolist() == [-1, -1]

@@ -203,6 +203,27 @@ def test_inspect_tells_and_draws(folder):
     assert sum(group["items"] for group in seen["groups"]) == 400
 
 
+def test_a_refined_index_is_built_inspected_searched_and_compared(folder):
+    inputs = ("--embeddings", "items.npy", "--queries", "users.npy")
+    built = cccf("build", *inputs, "--refine", "int8", "--k-factor", "3", "-o", "refined.cccf", cwd=folder).stdout
+    assert "400 items" in built
+    out = cccf("inspect", "refined.cccf", cwd=folder).stdout
+    assert "to re-rank 3 times k items" in out
+    assert "bytes per item: vectors" in out
+    assert json.loads(cccf("inspect", "refined.cccf", "--json", cwd=folder).stdout)["vectors"]["storage"] == "int8"
+    found = json.loads(cccf("search", "refined.cccf", "--users", "0,3", "-k", "5", "--json", cwd=folder).stdout)
+    refined, users = ci.read_index(folder / "refined.cccf"), np.load(folder / "users.npy")
+    assert found[1]["items"] == refined.search(users[[3]], 5)[1][0].tolist()
+    methods = json.loads(cccf("bench", "refined.cccf", "--no-graphs", "--json", cwd=folder).stdout)["methods"]
+    assert methods["IndexFlatIP"]["recall"] == 1
+    for wrong, error in (
+        ((*inputs, "--k-factor", "3"), "--k-factor needs --refine."),
+        ((*inputs, "--refine", "int8", "--k-factor", "0.5"), "--k-factor must be a finite number >= 1, got 0.5."),
+        (("model", "--refine", "int8"), "--refine has no effect: model already has codes."),
+    ):
+        assert error in cccf("build", *wrong, "-o", "x.cccf", cwd=folder, code=1).stderr
+
+
 def test_bench_compares_an_index_and_embeddings(folder):
     cccf("bench", "items.cccf", "--plot", "bench.png", "-o", "bench.json", "--quiet", cwd=folder)
     methods = json.loads((folder / "bench.json").read_text())["methods"]

@@ -20,6 +20,7 @@ MODULES = sorted(
 BASE = {"kernels", "_check", "_exclude", "_json", "_threads", "_vectors", "storage.container"}
 CODING = BASE | {"codes", "learning", "quantizer"}
 INDEX = CODING | {"storage", "search", "_items", "index"}
+REFINE = INDEX | {"_refined_items", "refine"}
 MODELS = INDEX | {"datasets", "evaluation", "models"}
 ROOMS = {
     "kernels": set(),
@@ -36,15 +37,16 @@ ROOMS = {
     "search": BASE | {"codes", "storage"},
     "_items": CODING | {"storage"},
     "index": CODING | {"storage", "search", "_items"},
-    "io": INDEX,
-    "refine": INDEX,
+    "_refined_items": INDEX,
+    "refine": REFINE,
+    "io": REFINE,
     "reference": {"codes"},
     "datasets": {"_check"},
     "evaluation": {"_check"},
     "baselines": {"_check", "_exclude"},
     "models": MODELS,
-    "catalogue": MODELS | {"io"},
-    "inspection": INDEX,
+    "catalogue": MODELS | {"io", "refine"},
+    "inspection": REFINE,
     "comparison": INDEX,
     "race": {"comparison"},
     "plots": set(),

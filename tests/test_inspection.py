@@ -3,7 +3,7 @@ import pytest
 from helpers import filled_index, random_codes
 from scipy import sparse
 
-from cccf_index import CompositionalCodes, IndexCCCF, comparison, inspection, plots, race
+from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, comparison, inspection, plots, race
 from cccf_index.comparison import (
     EFFORTS,
     build_binary,
@@ -37,6 +37,21 @@ def test_groups_sparsity_and_bytes_are_those_of_the_items():
     active = codes.weights[10:] > 0
     expected = codes.weights[10:].sum(axis=0) / active.sum(axis=0)
     np.testing.assert_allclose(report["mean weight where active"], expected, rtol=1e-5)
+
+
+def test_a_refined_index_shows_its_codes_and_the_storage_of_its_vectors():
+    rng = np.random.default_rng(0)
+    items, users = rng.standard_normal((500, 12)).astype(np.float32), rng.standard_normal((60, 12)).astype(np.float32)
+    index = IndexCCCF.from_embeddings(items, users, 2, 8, verbose=False)
+    refined = IndexRefineCCCF(index, items, k_factor=3, storage="int8")
+    plain, report = inspect_index(index, users), inspect_index(refined, users)
+    assert report["vectors"] == {"storage": "int8", "dimensions": 12, "k_factor": 3.0}
+    sizes = report["bytes per item"]
+    assert sizes["vectors"] == pytest.approx(16)
+    assert sizes["total"] == pytest.approx(plain["bytes per item"]["total"] + 16) == refined.nbytes / 500
+    assert {**report, "bytes per item": 0, "vectors": 0} == {**plain, "bytes per item": 0, "vectors": 0}
+    of_codes = IndexRefineCCCF(filled_index(random_codes(rng, 500)), items)
+    assert inspect_index(of_codes, users)["share not pruned"] == []
 
 
 @pytest.mark.parametrize("scale", [100, None])

@@ -80,6 +80,14 @@ for dtype in (np.float32, np.float16):
         full = np.load(os.path.join(folder, "full.npy"), mmap_mode=mode)
         ci.IndexRefineCCCF(index, full).search(mapped[:3], 10)
         ci.IndexRefineCCCF(index, full, np.arange(905)).search(np.array(mapped[:3]), 10)
+        refined = ci.IndexRefineCCCF(index, full, np.arange(905), storage="int8")
+        refined.add(mapped[:3])
+        refined.update_vectors([7], mapped[:1])
+        refined.remove_ids([3])
+        ci.write_index(refined, path)
+        for one in (refined, ci.read_index(path), ci.read_index(path, mmap=True)):
+            one.search(mapped[:40], 10, D=np.empty((10, 40), np.float32).T)
+            one.search_and_reconstruct(mapped[:1], 3)
 
 from cccf_index.datasets import synthetic_ratings
 from cccf_index.models import BCCF, CCCF, DCF, DCMF, MF

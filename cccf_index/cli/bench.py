@@ -10,7 +10,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cccf_index import IndexCCCF
+from cccf_index import IndexCCCF, IndexRefineCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, format_table
 from cccf_index.cli._files import parse_positive, read_vectors
@@ -69,9 +69,15 @@ def _load_index(arguments: argparse.Namespace, console: Console) -> tuple[IndexC
     if not index.ntotal:
         raise ValueError(f"{arguments.index} has no items.")
     items = index.reconstruct_n()
-    console.note(
-        "Recall is measured against the exact result of the codes; use --embeddings to measure it against vectors."
-    )
+    if isinstance(index, IndexRefineCCCF):
+        index = index.base_index
+        if index.quantizer is None:
+            raise ValueError(f"{arguments.index} holds codes and other vectors, which no query fits. Use --embeddings.")
+        console.note("Recall is that of the codes, without re-ranking, against the stored vectors.")
+    else:
+        console.note(
+            "Recall is measured against the exact result of the codes; use --embeddings to measure it against vectors."
+        )
     queries: Any = catalogue.queries
     if not len(queries):
         console.note(f"{arguments.index} has no users: its own items serve as queries.")

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from cccf_index import IndexCCCF
+from cccf_index import IndexCCCF, IndexRefineCCCF
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console
 from cccf_index.cli._files import ModelFolder, format_flag, read_names, read_vectors
 from cccf_index.cli._outputs import check_file
 from cccf_index.models import MF
+from cccf_index.storage.vectors import TYPES
 
 NAME, HELP = "build", "build an index from a model or from embeddings"
 EXAMPLES = """  cccf build model -o items.cccf
   cccf build --embeddings items.npy --queries users.npy -o items.cccf
   cccf build --embeddings items.npy --queries users.npy --item-ids items.txt --user-ids users.txt -o items.cccf
+  cccf build --embeddings items.npy --queries users.npy --refine int8 -o items.cccf
 """
 
 
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="weights are multiplied by this and rounded: a number, auto, or none for float weights (default: auto)",
     )
-    group = parser.add_argument_group("embeddings (the last three also for a model of kind mf)")
+    group = parser.add_argument_group("embeddings (the last five also for a model of kind mf)")
     group.add_argument("--embeddings", metavar="FILE", help="item vectors, .npy")
     group.add_argument("--queries", metavar="FILE", help="user vectors, .npy: the queries")
     group.add_argument("--item-ids", metavar="FILE", help="item names, one per line or .npy (default: 0, 1, ...)")
@@ -52,12 +54,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--components", type=int, metavar="G", help="components of a code (default: 8)")
     group.add_argument("--bits", type=int, metavar="R", help="bits of a component (default: 16)")
     group.add_argument("--max-active", type=int, metavar="N", help="active components of an item, at most")
+    group.add_argument("--refine", choices=tuple(TYPES), help="keep the vectors too, in this type, to re-rank results")
+    group.add_argument("--k-factor", type=float, metavar="F", help="with --refine: re-rank F * k items (default: 4)")
 
 
-def _learn_index(arguments: argparse.Namespace, items: Any, users: Any, quiet: bool) -> IndexCCCF:
+def _learn_index(arguments: argparse.Namespace, items: Any, users: Any, quiet: bool) -> IndexCCCF | IndexRefineCCCF:
     shape = (arguments.components or 8, arguments.bits or 16)
     options = {"max_active": arguments.max_active, "seed": arguments.seed, "verbose": not quiet}
-    return IndexCCCF.from_embeddings(items, users, *shape, scale=arguments.scale, **options)
+    if arguments.refine is None and arguments.k_factor is not None:
+        raise ValueError("--k-factor needs --refine.")
+    index = IndexCCCF.from_embeddings(items, users, *shape, scale=arguments.scale, **options)
+    if arguments.refine is None:
+        return index
+    return IndexRefineCCCF(index, items, k_factor=arguments.k_factor or 4.0, storage=arguments.refine)
 
 
 def _build_from_model(arguments: argparse.Namespace, quiet: bool) -> Catalogue:
@@ -67,7 +76,7 @@ def _build_from_model(arguments: argparse.Namespace, quiet: bool) -> Catalogue:
         index = _learn_index(arguments, model.item_factors_, model.user_factors_, quiet)
         vectors = np.asarray(model.user_factors_, dtype=np.float32)
         return Catalogue.of_vectors(index, vectors, *names, offset=model.offset_)
-    for option in ("components", "bits", "max_active"):
+    for option in ("components", "bits", "max_active", "refine", "k_factor"):
         if getattr(arguments, option) is not None:
             raise ValueError(f"{format_flag(option)} has no effect: {arguments.model} already has codes.")
     return Catalogue.of_model(model, *names, scale=arguments.scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, format_table
@@ -28,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an existing plot")
 
 
+def _describe_vectors(about: dict[str, Any]) -> str:
+    return f"{about['storage']}, {about['dimensions']} dimensions, to re-rank {about['k_factor']:g} times k items"
+
+
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Inspect the index, print the report and draw it."""
     if arguments.plot:
@@ -40,6 +45,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         ("users", f"{len(catalogue.user_ids):,}"),
         ("components x bits", f"{report['components']} x {report['bits']}"),
         ("weight scale", f"{report['scale']}"),
+        *(("vectors", _describe_vectors(report["vectors"])) for _ in range(int("vectors" in report))),
         ("active components per item", f"{report['active']:.2f} (sparsity {report['sparsity']:.2f})"),
         *((f"bytes per item: {part}", f"{size:.2f}") for part, size in report["bytes per item"].items()),
         ("segments, deleted items", f"{report['segments']}, {report['deleted']}"),

@@ -16,6 +16,7 @@ From the outside in, a search goes through
 They share `calls` (queries, filters and tables of one call as a record), `layout` (segments as records), `memory`
 (access by address), `limits` (why no sum overflows), `lookup` (binary search, ids), `query_weights` (their integer
 weights), `decorators` and `inner` (how kernels are compiled) and `cache` (how compiled kernels are kept on disk;
-`cache_places`: in which folders). Other kernels are `refinement` (inner products with full vectors), `building`
-(distances from cell centres) and, for training, `linear_algebra`, `rating_rows` and `code_rows`.
+`cache_places`: in which folders). Other kernels are `refinement` (inner products with full vectors) and `sorting` (the
+best of them in order), `building` (distances from cell centres) and, for training, `linear_algebra`, `rating_rows` and
+`code_rows`.
 """

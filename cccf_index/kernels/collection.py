@@ -16,7 +16,7 @@ from cccf_index.kernels.filters import is_deleted, is_excluded
 from cccf_index.kernels.heaps import EMPTY_ID
 from cccf_index.kernels.limits import BLOCK, MAX_SHIFT
 from cccf_index.kernels.lookup import read_id
-from cccf_index.kernels.memory import bits_float, find_query, float_bits, lowest_bit, read, view_row, write
+from cccf_index.kernels.memory import bits_to_float, find_query, float_to_bits, lowest_bit, read, view_row, write
 from cccf_index.kernels.scoring import bias_scale, read_bias, score_scattered
 from cccf_index.kernels.sorting import sort_found
 
@@ -57,7 +57,7 @@ def start_collection(segment, call, q, i, number):
 @kernel
 def find_bin(estimate):
     """Return the bin of an estimate: its leading bits, so that bins are narrow where estimates are small."""
-    size = (np.int64(float_bits(np.float32(abs(estimate) + FINE))) >> LEADING) - FIRST
+    size = (np.int64(float_to_bits(np.float32(abs(estimate) + FINE))) >> LEADING) - FIRST
     return ZERO_BIN + size if estimate >= 0 else ZERO_BIN - size - 1
 
 
@@ -65,7 +65,7 @@ def find_bin(estimate):
 def find_edge(b):
     """Return the lowest estimate of a bin, or less."""
     size = b - ZERO_BIN if b >= ZERO_BIN else ZERO_BIN - b
-    edge = np.float64(bits_float(np.int32((FIRST + size) << LEADING))) - FINE
+    edge = np.float64(bits_to_float(np.int32((FIRST + size) << LEADING))) - FINE
     return np.floor(edge) if b >= ZERO_BIN else -np.ceil(edge)
 
 

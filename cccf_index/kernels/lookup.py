@@ -70,12 +70,3 @@ def find_rows(address, wanted, order, size, rows):
     for i in range(wanted.size):
         place = find_sorted(get_ordered_id, (segment, ordered, size), ZERO, n, wanted[i])
         rows[i] = read_row(ordered, place, size) if place >= 0 else -1
-
-
-@kernel
-def find_vector(identity, n, sorted_ids, order):
-    """Return the row of an id among n vectors, or -1; where `order` is empty, ids and rows are the same."""
-    if order.size == 0:
-        return identity if 0 <= identity < n else np.int64(-1)
-    place = find_sorted(get_element, sorted_ids, ZERO, n, identity)
-    return order[place] if place >= 0 else np.int64(-1)

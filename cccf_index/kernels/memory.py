@@ -45,8 +45,8 @@ def half_to_float(context, bits):
 
 
 @intrinsic
-def float_bits(context, number):
-    """Return the bits of a float32, as int32."""
+def float_to_bits(context, value):
+    """Return the bits of a float32 as int32."""
 
     def generate(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.IntType(32))
@@ -54,7 +54,32 @@ def float_bits(context, number):
     return types.int32(types.float32), generate
 
 
-def _make_viewer(dtype, doc):
+@intrinsic
+def bits_to_float(context, bits):
+    """Return the float32 whose bits an int32 holds."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic
+def prefetch(context, address):
+    """Ask for the cache line at an address, which will be read soon; any address may be given."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+        builder.call(function, [pointer, word(0), word(3), word(1)])  # to read, into all caches, data
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+def make_viewer(dtype, doc):
     """Return an intrinsic that views the record at an address."""
     record = from_dtype(dtype)
 
@@ -68,25 +93,15 @@ def _make_viewer(dtype, doc):
     return intrinsic(view)
 
 
-view_segment = _make_viewer(SEGMENT_RECORD, "Return the record of a segment at an address; see `layout.make_record`.")
-view_call = _make_viewer(CALL_RECORD, "Return the record of a call at an address; see `calls`.")
-view_query = _make_viewer(QUERY_RECORD, "Return the record of a query of the tile at an address; see `calls`.")
-
-
-@intrinsic
-def bits_float(context, bits):
-    """Return the float32 of the bits of an int32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
+view_segment = make_viewer(SEGMENT_RECORD, "Return the record of a segment at an address; see `layout.make_record`.")
+view_call = make_viewer(CALL_RECORD, "Return the record of a call at an address; see `calls`.")
+view_query = make_viewer(QUERY_RECORD, "Return the record of a query of the tile at an address; see `calls`.")
 
 
 @kernel
 def power_of_two(exponent):
     """Return 2^exponent, for small exponents."""
-    return np.float64(bits_float(np.int32((127 + exponent) << 23)))
+    return np.float64(bits_to_float(np.int32((127 + exponent) << 23)))
 
 
 @kernel

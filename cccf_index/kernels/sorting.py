@@ -12,7 +12,7 @@ from numba.extending import overload
 
 from cccf_index.kernels.calls import BUCKETS
 from cccf_index.kernels.decorators import INNER, ZERO, kernel
-from cccf_index.kernels.memory import address_of, float_bits, read, write
+from cccf_index.kernels.memory import address_of, float_to_bits, read, write
 
 FEW = 24  # items that are sorted by insertion
 SIGN = np.int64(-(2**63))
@@ -28,7 +28,7 @@ def pick_rank_score(score):
     """Pick the variant for the type of scores at compile time."""
 
     def rank_float(score):
-        bits = np.int64(float_bits(score + np.float32(0)))  # minus zero is zero
+        bits = np.int64(float_to_bits(score + np.float32(0)))  # minus zero is zero
         return bits if bits >= 0 else np.int64(-(2**31)) - bits  # sign and size
 
     return rank_float if score == types.float32 else lambda score: score

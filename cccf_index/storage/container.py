@@ -32,6 +32,7 @@ READERS = {
     "index": "read_index",
     "model": "cccf_index.models.load",
     "quantizer": "CompositionalQuantizer.load",
+    "refined index": "read_index",
 }
 _MAGIC, _END = b"CCCFfile", b"CCCFdone"
 
@@ -109,12 +110,12 @@ def write_bytes(kind: str, meta: Meta, arrays: Arrays) -> NDArray[np.uint8]:
 
 
 def read(
-    buffer: NDArray[np.uint8], kind: str, source: str, verify: bool = True
+    buffer: NDArray[np.uint8], kind: str | tuple[str, ...], source: str, verify: bool = True
 ) -> tuple[Meta, dict[str, NDArray[Any]]]:
     """Return the manifest's meta and the arrays, as views of `buffer`; `source` names it in errors.
 
-    Anything that is not a whole, unaltered container of this kind is a ValueError. With `verify` off the
-    arrays' checksums are not computed, so that opening a mapped file reads only its manifest.
+    Anything that is not a whole, unaltered container of this kind, or of one of these, is a ValueError. With `verify`
+    off the arrays' checksums are not computed, so that opening a mapped file reads only its manifest.
     """
     if buffer.size < _HEAD.size or bytes(buffer[:8]) != _MAGIC:
         raise ValueError(f"{source} is not a cccf-index file. (Indexes of faiss are read by faiss.)")
@@ -143,14 +144,15 @@ def read(
             raise ValueError("there are bytes that belong to no array")
     except BROKEN as error:
         raise damage_error(source, error) from error
-    if manifest["kind"] != kind:
+    kinds = (kind,) if isinstance(kind, str) else kind
+    if manifest["kind"] not in kinds:
         reader = READERS.get(manifest["kind"], "a newer cccf-index")
-        raise ValueError(f"{source} holds {manifest['kind']}, not {kind}. Read it by {reader}.")
+        raise ValueError(f"{source} holds {manifest['kind']}, not {kinds[0]}. Read it by {reader}.")
     return manifest["meta"], arrays
 
 
 def read_file(
-    path: str | os.PathLike[str], kind: str, mmap: bool = False, verify: bool = True
+    path: str | os.PathLike[str], kind: str | tuple[str, ...], mmap: bool = False, verify: bool = True
 ) -> tuple[Meta, dict[str, NDArray[Any]]]:
     """Read a file whole, or map it into memory; see `read`."""
     name = os.fspath(path)
