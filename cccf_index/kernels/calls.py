@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.limits import BLOCK, PLANES, SUMS
+from cccf_index.kernels.limits import BLOCK, HASH_SLOTS, PLANES, SUMS
 
 TILE = 16  # queries that look at a block while it is in the first cache
 LINE = 64  # bytes of a cache line: tables begin at its multiples
@@ -51,6 +51,7 @@ _TABLES = (
     "reach",  # float32 (G,): the most that an item of weight 1 in component k can score with it
     "sketch_reach",  # float32 (G,): the largest |factor * agreement| of its sketches
     "sketch_error",  # float32 (G,): the largest error of that, from rounding the query
+    "excluded_slots",  # uint16 (tile, HASH_SLOTS): see `filters.is_excluded`
 )
 CALL_RECORD = np.dtype([*((name, "i8") for name in (*_ARGUMENTS, *_TABLES)), ("slack", "f8")])
 FIRST_TABLE, N_TABLES = len(_ARGUMENTS), len(_TABLES)
@@ -72,7 +73,7 @@ def place_tables(
         "keys": 4 * n_cells, "heap": 8 * n_cells, "units": 8 * tile, "norms": 8 * tile, "min_distances": 8 * tile,
         "min_sketches": 2 * tile, "stale": 2 * tile, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
         "vector": 4 * n_components * n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
-        "sketch_error": 4 * n_components,
+        "sketch_error": 4 * n_components, "excluded_slots": 2 * HASH_SLOTS * tile,
     }  # fmt: skip
     lines = [-(-size // LINE) for size in (CALL_RECORD.itemsize, *(sizes[name] for name in _TABLES))]
     ends = LINE * np.cumsum(lines)

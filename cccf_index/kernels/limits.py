@@ -16,6 +16,9 @@ PLANES = 6  # bits of each value of a real-valued query; 1 for codes
 TOP = 2**PLANES - 1  # values become odd integers from -TOP to TOP, so |agreement| <= MAX_BITS * TOP
 assert MAX_BITS * TOP <= LANE_MAX
 
+HASH_BITS = 11  # of the hash tables of excluded ids: 4 KB for each query of a tile
+HASH_SLOTS = 2**HASH_BITS
+
 SUMS = 32  # partial inner products for each byte of a code: 16 for each half of it
 
 COARSE_MAX = 255
