@@ -136,7 +136,7 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
             if row != EMPTY_ID:
                 group = np.searchsorted(group_starts, row, side="right") - 1
                 score_rows(score, ONE, row, group, segment, call, q, ZERO, word, real)
-                offer(score[0], row, segment, call, q, scores[q], ids[q])
+                offer(score[0], row, segment, call, q, ZERO, scores[q], ids[q])
 
 
 class Entries(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_thresholds, measure_cells
 from cccf_index.kernels.decorators import ONE, ZERO, kernel
-from cccf_index.kernels.filters import is_deleted, is_excluded
+from cccf_index.kernels.filters import drop_excluded, fill_excluded, find_deleted, is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
 from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
@@ -26,12 +26,15 @@ MANY = 8  # rows of a block that are scored together rather than one by one
 
 
 @kernel
-def offer(score, row, segment, call, q, scores, ids):
-    """Put a row into the heap of query q (`scores`, `ids`), (k,) each, unless it is too bad, deleted or excluded."""
+def offer(score, row, segment, call, q, i, scores, ids):
+    """Put a row into the heap of query q (`scores`, `ids`), (k,) each, unless it is too bad, deleted or excluded.
+
+    i: the place of the query in the tile.
+    """
     if score < scores[0] or is_deleted(call, row):
         return
     identity = read_id(segment, row)
-    if not is_excluded(call, q, identity):
+    if not is_excluded(call, i, q, identity):
         push(scores, ids, score, row if segment.by_row else identity)
 
 
@@ -58,15 +61,17 @@ def offer_block(group, first, n, found, segment, call, q, i, min_sketch, word, n
 
     group, first, n, found: of `locate_block`; i: the place of the query in the tile.
     """
-    if n == BLOCK:
+    row = first + read(segment.starts, group, np.int64)
+    found &= ~find_deleted(call, row, n)
+    if found != 0 and n == BLOCK:
         n_components, n_words, n_planes = segment.n_components, call.n_words, count_planes(real)
         planes = view_row(call.planes, i, n_components * n_words * n_planes, word)
         factors = view_row(call.factors, i, n_components, np.int16)
         top = np.int16(call.n_bits * ((1 << n_planes) - 1))
         found &= sketch_block(segment, group, first, n_words, planes, n_planes, factors, top, min_sketch)
+    found = drop_excluded(found, row, segment, call, i, q)  # seen items pass most sketches: they need not be scored
     if found == 0:
         return False
-    row = first + read(segment.starts, group, np.int64)
     scores, ids = view_row(call.scores, q, call.k, number), view_row(call.ids, q, call.k, np.int64)
     block_scores = view_row(call.block_scores, 0, BLOCK, number)
     together = popcount(found) > MANY
@@ -78,7 +83,7 @@ def offer_block(group, first, n, found, segment, call, q, i, min_sketch, word, n
         if not together:
             score_rows(block_scores[place:], ONE, row + place, group, segment, call, q, i, word, real)
         if block_scores[place] >= scores[0]:  # most are not, and a call costs more than the test
-            offer(block_scores[place], row + place, segment, call, q, scores, ids)
+            push(scores, ids, block_scores[place], row + place if segment.by_row else read_id(segment, row + place))
     return True
 
 
@@ -91,6 +96,7 @@ def probe(segment, call, q, i, budget, word, number, real):
     slips, next_block = view_row(call.slips, i, n_cells, np.float32), view_row(call.next_block, i, n_cells, np.int64)
     keys, heap = view_row(call.keys, 0, n_cells, np.float32), view_row(call.heap, 0, n_cells, np.int64)
     bias = np.float64(bias_scale(call, q))
+    fill_excluded(call, q, i)
     unit = prepare_query(segment, call, q, i, word, number, real) * TERM_DIVISOR * segment.step
     norm = measure_cells(segment, call, i)
     write(call.units, i, unit)
@@ -193,5 +199,6 @@ def search_brute_force(segment, call, word, real, every):
     for q in range(call.n_queries):
         scores, ids = view_row(call.scores, q, call.k, every.dtype.type), view_row(call.ids, q, call.k, np.int64)
         score_all(segment, call, q, word, real, every)
+        fill_excluded(call, q, ZERO)
         for row in range(every.size):
-            offer(every[row], row, segment, call, q, scores, ids)
+            offer(every[row], row, segment, call, q, ZERO, scores, ids)
