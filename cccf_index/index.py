@@ -20,6 +20,7 @@ from cccf_index.search import scan
 from cccf_index.search.parameters import Allow, Parameters, SearchOptions, SearchParametersCCCF
 from cccf_index.search.queries import CodedQueries, Queries, RealQueries
 from cccf_index.search.tuning import tune_budget
+from cccf_index.storage.selectors import PreparedSelector
 from cccf_index.storage.state import State
 
 
@@ -186,8 +187,9 @@ class IndexCCCF(CodedItems):
             Items that are never returned to a query, for example those that a user has seen: the ids of each query
             (``[[3, 5], [], ...]``), an integer array of ids padded with -1, a boolean mask (nq, any) or a sparse matrix
             (nq, any) whose columns are ids. Stored zeros of a sparse matrix count.
-        allow : array_like of int or faiss.IDSelector, optional
-            Return only these items, for all queries.
+        allow : array_like of int or bool, faiss.IDSelector or PreparedSelector, optional
+            Return only these items, for all queries: ids, a boolean mask (any,) whose positions are ids, a selector, or
+            one that `prepare` made for many searches.
 
         Returns
         -------
@@ -211,6 +213,24 @@ class IndexCCCF(CodedItems):
         if shift is not None:
             np.add(distances, shift[:, None], out=distances, where=labels != -1)
         return distances, labels
+
+    def prepare(self, allow: Allow) -> PreparedSelector:
+        """Return a selector that looks up the allowed items now, so that later searches with it need not.
+
+        Parameters
+        ----------
+        allow : array_like of int or bool, faiss.IDSelector or PreparedSelector
+            Ids, a boolean mask (any,) whose positions are ids (ids beyond it are not allowed), or a selector.
+
+        Returns
+        -------
+        selector : PreparedSelector
+            For `allow` or `params.sel` of searches. It holds a copy of the allowed items where fewer than three
+            quarters of a segment are, and it stays correct when the index changes.
+        """
+        selector = allow if isinstance(allow, PreparedSelector) else PreparedSelector(allow)
+        selector.restrict(self._snapshot().parts)
+        return selector
 
     def __reduce__(self) -> tuple[Any, ...]:
         from cccf_index import deserialize_index, serialize_index  # names of the public face, which lie above this file

@@ -13,7 +13,7 @@ from cccf_index import _check, _threads
 from cccf_index._exclude import Exclude, read_exclusions
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.kernels.search import PROBES
-from cccf_index.storage.selectors import restrict_parts
+from cccf_index.storage.selectors import PreparedSelector, restrict_parts
 from cccf_index.storage.state import Part, State
 
 
@@ -36,8 +36,8 @@ class SearchParametersCCCF:
 
     Parameters
     ----------
-    sel : faiss.IDSelector or array_like of int, optional
-        Return only items that it accepts.
+    sel : faiss.IDSelector, array_like of int or bool, or PreparedSelector, optional
+        Return only items that it accepts, as `allow` of `IndexCCCF.search`.
     num_threads : int
         0 uses as many threads as `faiss.omp_set_num_threads` allows.
     prune : bool
@@ -125,7 +125,11 @@ class SearchOptions(NamedTuple):
             _refuse_foreign(params)
         parts = state.parts
         if params.sel is not None or allow is not None:
-            parts = restrict_parts(restrict_parts(parts, params.sel, "params.sel", nq), allow, "allow", nq)
+            filters = [(params.sel, "params.sel"), (allow, "allow")]
+            if isinstance(allow, PreparedSelector):  # it knows the parts of the state, not what the other makes of them
+                filters.reverse()
+            for allowed, name in filters:
+                parts = restrict_parts(parts, allowed, name, nq)
         return cls(
             parts,
             sum(map(len, parts)),
