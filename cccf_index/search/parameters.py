@@ -85,7 +85,7 @@ Allow: TypeAlias = ArrayLike | Selector
 Parameters: TypeAlias = SearchParametersCCCF | PlainParameters
 
 DEFAULT = SearchParametersCCCF()
-NOTHING = np.zeros(2, dtype=np.int64)
+NO_IDS = np.empty(0, dtype=np.int64)
 
 
 class ExcludedIds(NamedTuple):
@@ -97,9 +97,12 @@ class ExcludedIds(NamedTuple):
     def select(self, rows: NDArray[np.int64]) -> ExcludedIds:
         """Return those of the queries in `rows`."""
         counts = self.starts[rows + 1] - self.starts[rows]
-        starts = np.concatenate([NOTHING[:1], np.cumsum(counts)])
+        starts = np.concatenate([[0], np.cumsum(counts)])
         places = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], counts)
         return ExcludedIds(starts, self.ids[places])
+
+
+NONE_FOR_ONE = ExcludedIds(np.zeros(2, dtype=np.int64), NO_IDS)  # what most calls with one query need
 
 
 class SearchOptions(NamedTuple):
@@ -119,6 +122,10 @@ class SearchOptions(NamedTuple):
         cls, state: State, nq: int, params: Parameters | None, exclude: Exclude | None, allow: Allow | None
     ) -> SearchOptions:
         """Check the keywords of a search of a state by nq queries."""
+        excluded = None if exclude is None else ExcludedIds(*read_exclusions(exclude, "exclude", nq))
+        if params is None and allow is None:
+            n_threads = _threads.thread_count(0) if nq > 1 else 1  # to ask takes a while
+            return cls(state.parts, state.ntotal, excluded, nq, n_threads, True, None, None)
         if params is None:
             params = DEFAULT
         else:
@@ -133,7 +140,7 @@ class SearchOptions(NamedTuple):
         return cls(
             parts,
             sum(map(len, parts)),
-            None if exclude is None else ExcludedIds(*read_exclusions(exclude, "exclude", nq)),
+            excluded,
             nq,
             _threads.thread_count(getattr(params, "num_threads", 0)),
             bool(getattr(params, "prune", True)),
@@ -152,11 +159,12 @@ class SearchOptions(NamedTuple):
             return PROBES
         return min(-(-self.max_items * len(part) // (self.n_items * BLOCK)), len(part.segment))
 
-    def excluded_ids(self, rows: NDArray[np.int64]) -> ExcludedIds:
-        """Return the excluded ids of the queries in `rows`."""
+    def excluded_ids(self, rows: NDArray[np.int64] | None) -> ExcludedIds:
+        """Return the excluded ids of the queries in `rows`, by default of all."""
         if self.exclude is None:
-            return ExcludedIds(NOTHING if len(rows) == 1 else np.zeros(len(rows) + 1, dtype=np.int64), NOTHING[:0])
-        return self.exclude if len(rows) == self.nq else self.exclude.select(rows)
+            nq = self.nq if rows is None else len(rows)
+            return NONE_FOR_ONE if nq == 1 else ExcludedIds(np.zeros(nq + 1, dtype=np.int64), NO_IDS)
+        return self.exclude if rows is None else self.exclude.select(rows)
 
 
 def _refuse_foreign(params: Any) -> None:

@@ -33,7 +33,10 @@ def find_top_k(
         scores, ids = make_heaps(stop - start, k, BELOW_ALL[queries.score_type.kind])
         for part in options.parts:
             _search_part(part, queries, rows, _make_filters(part, excluded, rows), options, scores, ids)
-        write_results(scores, ids, queries.divisors[rows], D[rows], I[rows])
+        if stop - start == len(D):  # slices cost as much as a few rows
+            write_results(scores, ids, queries.divisors, D, I)
+        else:
+            write_results(scores, ids, queries.divisors[rows], D[rows], I[rows])
 
     _threads.run_chunks(work, len(queries), options.n_threads)
 
@@ -58,8 +61,10 @@ def _search_part(
 
 
 def _make_filters(part: Part, excluded: ExcludedIds, rows: slice) -> Filters:
-    deleted = part.dead if part.n_dead else NO_BITS
-    return Filters(deleted, excluded.starts[rows.start : rows.stop + 1], excluded.ids)
+    deleted, starts = part.dead if part.n_dead else NO_BITS, excluded.starts
+    if rows.stop - rows.start + 1 < len(starts):
+        starts = starts[rows.start : rows.stop + 1]
+    return Filters(deleted, starts, excluded.ids)
 
 
 def find_in_range(
