@@ -81,8 +81,8 @@ def write_results(scores: Any, ids: Any, divisors: Any, D: Any, I: Any) -> None:
 
 
 # O(k log k) for each query: taking out the worst entry again and again leaves the best first.
-@entry
-def fill_results(scores, ids, divisors, D, I):
+@kernel
+def sort_results(scores, ids, divisors, D, I):
     """Sort each heap, and write it to D and I, contiguous (nq, at least k), padded as faiss does.
 
     scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user.
@@ -98,3 +98,9 @@ def fill_results(scores, ids, divisors, D, I):
             D[q, j], I[q, j] = LOWEST, -1
             if j < k and row_ids[j] != EMPTY_ID:
                 D[q, j], I[q, j] = np.float32(row_scores[j] / divisors[q]), row_ids[j]
+
+
+@entry
+def fill_results(scores, ids, divisors, D, I):
+    """See `sort_results`."""
+    sort_results(scores, ids, divisors, D, I)

@@ -14,7 +14,7 @@ from cccf_index._exclude import Exclude, read_exclusions
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.kernels.search import PROBES
 from cccf_index.storage.selectors import PreparedSelector, restrict_parts
-from cccf_index.storage.state import Part, State
+from cccf_index.storage.state import Part, PartTable, State
 
 
 class Selector(Protocol):
@@ -86,6 +86,7 @@ Parameters: TypeAlias = SearchParametersCCCF | PlainParameters
 
 DEFAULT = SearchParametersCCCF()
 NO_IDS = np.empty(0, dtype=np.int64)
+PROBES_OF_ALL = np.array([PROBES])
 
 
 class ExcludedIds(NamedTuple):
@@ -109,6 +110,7 @@ class SearchOptions(NamedTuple):
     """Validated search options."""
 
     parts: tuple[Part, ...]  # with only the items that may be returned
+    table: PartTable  # of the parts
     n_items: int  # of all parts
     exclude: ExcludedIds | None
     nq: int
@@ -125,7 +127,7 @@ class SearchOptions(NamedTuple):
         excluded = None if exclude is None else ExcludedIds(*read_exclusions(exclude, "exclude", nq))
         if params is None and allow is None:
             n_threads = _threads.thread_count(0) if nq > 1 else 1  # to ask takes a while
-            return cls(state.parts, state.ntotal, excluded, nq, n_threads, True, None, None)
+            return cls(state.parts, state.table, state.ntotal, excluded, nq, n_threads, True, None, None)
         if params is None:
             params = DEFAULT
         else:
@@ -139,6 +141,7 @@ class SearchOptions(NamedTuple):
                 parts = restrict_parts(parts, allowed, name, nq)
         return cls(
             parts,
+            state.table if parts is state.parts else PartTable.describe(parts),
             sum(map(len, parts)),
             excluded,
             nq,
@@ -153,11 +156,16 @@ class SearchOptions(NamedTuple):
         """Whether all items are looked at that may be good enough, however many."""
         return self.max_items is None
 
-    def count_blocks(self, part: Part) -> int:
-        """Return how many blocks of a part are looked at first, the most promising; with `max_items` no others."""
+    def count_blocks(self) -> NDArray[np.int64]:
+        """Return how many blocks of each part are looked at first, the most promising; with `max_items` no others.
+
+        One number stands for all parts.
+        """
         if self.max_items is None:
-            return PROBES
-        return min(-(-self.max_items * len(part) // (self.n_items * BLOCK)), len(part.segment))
+            return PROBES_OF_ALL
+        every = self.n_items * BLOCK
+        blocks = [min(-(-self.max_items * len(part) // every), len(part.segment)) for part in self.parts]
+        return np.array([*blocks, 0], dtype=np.int64)
 
     def excluded_ids(self, rows: NDArray[np.int64] | None) -> ExcludedIds:
         """Return the excluded ids of the queries in `rows`, by default of all."""

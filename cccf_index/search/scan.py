@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cccf_index import _threads
 from cccf_index.kernels.calls import Filters, make_room
-from cccf_index.kernels.entries import rank_rows, search_coded
-from cccf_index.kernels.heaps import make_heaps, write_results
+from cccf_index.kernels.entries import draft_coded, rank_rows
+from cccf_index.kernels.heaps import fill_results, make_heaps
 from cccf_index.search.parameters import ExcludedIds, SearchOptions
 from cccf_index.search.queries import Queries, RealQueries
 from cccf_index.storage.state import NO_BITS, Part
@@ -26,45 +26,62 @@ def find_top_k(
     I: NDArray[np.int64],
 ) -> None:
     """Fill D and I (nq, k): score descending, then id ascending, padded as faiss does."""
-    k = min(D.shape[1], options.n_items)
+    k, whole = min(D.shape[1], options.n_items), len(queries)
+    lowest, budgets = BELOW_ALL[queries.score_type.kind], options.count_blocks()
+    by_bounds = options.prune and not (options.shortlist and isinstance(queries, RealQueries))
+    if not (D.flags.c_contiguous and I.flags.c_contiguous):  # kernels are compiled for contiguous arrays only
+        distances, labels = np.empty(D.shape, np.float32), np.empty(I.shape, np.int64)
+        find_top_k(queries, excluded, options, distances, labels)
+        D[:], I[:] = distances, labels
+        return
 
     def work(start: int, stop: int) -> None:
-        rows = slice(start, stop)
-        scores, ids = make_heaps(stop - start, k, BELOW_ALL[queries.score_type.kind])
-        for part in options.parts:
-            _search_part(part, queries, rows, _make_filters(part, excluded, rows), options, scores, ids)
-        if stop - start == len(D):  # slices cost as much as a few rows
-            write_results(scores, ids, queries.divisors, D, I)
+        n, rows = stop - start, slice(start, stop)
+        out = (queries.divisors, D, I)
+        starts = excluded.starts
+        if n < whole:  # slices take as long as a few rows
+            out = (queries.divisors[rows], D[rows], I[rows])
+            starts = starts[start : stop + 1]
+        if by_bounds:
+            batch = queries.batch(rows)
+            parts, n_cells = options.table
+            room = make_room(batch, n, n_cells)
+            heaps = np.empty((n, k), lowest.dtype), np.empty((n, k), np.int64)
+            queries.entries.find(
+                parts, budgets, options.is_complete, *room, *batch, starts, excluded.ids, lowest, *heaps, *out
+            )
         else:
-            write_results(scores, ids, queries.divisors[rows], D[rows], I[rows])
+            scores, ids = make_heaps(n, k, lowest)
+            for number, part in enumerate(options.parts):
+                budget = int(budgets[min(number, len(budgets) - 1)])
+                filters = Filters(part.dead if part.n_dead else NO_BITS, starts, excluded.ids)
+                _search_part(part, queries, rows, filters, options, budget, scores, ids)
+            fill_results(scores, ids, *out)
 
-    _threads.run_chunks(work, len(queries), options.n_threads)
+    _threads.run_chunks(work, whole, options.n_threads)
 
 
 def _search_part(
-    part: Part, queries: Queries, rows: slice, filters: Filters, options: SearchOptions, scores: Any, ids: Any
+    part: Part,
+    queries: Queries,
+    rows: slice,
+    filters: Filters,
+    options: SearchOptions,
+    budget: int,
+    scores: Any,
+    ids: Any,
 ) -> None:
-    """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`."""
-    segment, budget, complete = part.segment, options.count_blocks(part), options.is_complete
-    batch, n, n_cells = queries.batch(rows), len(scores), len(segment.tables.cell_groups)
-    room = make_room(batch, n, n_cells)
+    """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`, not by bounds alone."""
+    segment, batch, n = part.segment, queries.batch(rows), len(scores)
+    room = make_room(batch, n, segment.n_cells)
     if options.shortlist and isinstance(queries, RealQueries):
         likely, chosen = make_heaps(n, min(options.shortlist * scores.shape[1], len(part)), BELOW_ALL["f"])
         drafts = queries.nearest_codes.batch(rows)
-        search_coded(segment.row_address, *room, *drafts, *filters, budget, complete, likely, chosen)
+        draft_coded(segment.row_address, *room, *drafts, *filters, budget, options.is_complete, likely, chosen)
         rank_rows(segment.address, *room, *batch, chosen, np.zeros(n + 1, np.int64), scores, ids)
-    elif options.prune:
-        queries.entries.search(segment.address, *room, *batch, *filters, budget, complete, scores, ids)
     else:
         every = np.empty(len(segment), dtype=scores.dtype)
         queries.entries.brute_force(segment.address, *room, *batch, *filters, every, scores, ids)
-
-
-def _make_filters(part: Part, excluded: ExcludedIds, rows: slice) -> Filters:
-    deleted, starts = part.dead if part.n_dead else NO_BITS, excluded.starts
-    if rows.stop - rows.start + 1 < len(starts):
-        starts = starts[rows.start : rows.stop + 1]
-    return Filters(deleted, starts, excluded.ids)
 
 
 def find_in_range(
@@ -103,7 +120,7 @@ def _find_above(
     for part in parts:
         score = np.empty(len(part.segment), dtype=queries.score_type)
         batch = queries.batch(slice(query, query + 1))
-        room = make_room(batch, 1, len(part.segment.tables.cell_groups))
+        room = make_room(batch, 1, part.segment.n_cells)
         queries.entries.score(part.segment.address, *room, *batch, score)
         distance = (score / queries.divisors[query]).astype(np.float32)
         good = distance > threshold
