@@ -26,6 +26,8 @@ class NotFittedError(ValueError, AttributeError):
 
 def integer(value: Any, name: str, low: int, high: int | None = None, or_else: str = "") -> int:
     """Return `value` as int; numpy integers are welcome, floats and bools are not."""
+    if type(value) is int and value >= low and high is None:
+        return value
     error: type[Exception]
     try:
         if isinstance(value, (bool, np.bool_)):
@@ -71,7 +73,8 @@ def to_array(x: Any) -> NDArray[Any]:
             array = np.asarray(tensor)
         except (TypeError, RuntimeError):  # numpy has no bfloat16
             array = np.asarray(tensor.float())
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # of the package ml_dtypes
+    is_foreign = array.dtype.isbuiltin != 1  # the name of a dtype takes longer than all other checks of a query
+    return array.astype(np.float32) if is_foreign and array.dtype.name == "bfloat16" else array  # of ml_dtypes
 
 
 def numbers(x: ArrayLike, name: str) -> NDArray[Any]:
@@ -89,7 +92,7 @@ def numbers(x: ArrayLike, name: str) -> NDArray[Any]:
 def _float32(array: NDArray[Any], name: str) -> NDArray[np.float32]:
     """Convert silently, as faiss does, but let no NaN, infinity or float32 overflow through."""
     if array.dtype == np.float32:
-        result = np.ascontiguousarray(array)
+        result = _contiguous(array)
         values = result.reshape(-1)
         with np.errstate(over="ignore", invalid="ignore"):
             if values @ values <= SAFE_SQUARES:  # False for NaN and infinity: the quickest look at a short query
@@ -106,11 +109,20 @@ def _float32(array: NDArray[Any], name: str) -> NDArray[np.float32]:
     return result
 
 
-def matrix(x: ArrayLike, name: str, d: int) -> NDArray[np.float32]:
-    """Return `x` as a finite, C-contiguous float32 array of shape (n, d)."""
-    array = numbers(x, name)
+def _contiguous(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def matrix(x: ArrayLike, name: str, d: int, is_checked_later: bool = False) -> NDArray[np.float32]:
+    """Return `x` as a finite, C-contiguous float32 array of shape (n, d).
+
+    A caller that checks sums of squares itself may leave out the check of float32 values, if it calls again without
+    `is_checked_later` where a sum is above SAFE_SQUARES.
+    """
+    is_float32 = type(x) is np.ndarray and x.dtype == np.float32
+    array: NDArray[Any] = x if is_float32 else numbers(x, name)  # type: ignore[assignment]
     if array.ndim == 2 and array.shape[1] == d:
-        return _float32(array, name)
+        return _contiguous(array) if is_checked_later and is_float32 else _float32(array, name)
     if array.ndim == 1 and array.shape == (d,):
         one = f"[{name}]" if isinstance(x, (list, tuple)) else f"{name}[None]"
         raise ValueError(f"`{name}` must be of shape (n, {d}), got ({d},). For one vector pass `{one}`.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cccf_index import _check
+from cccf_index.kernels.lookup import check_lists
+
+NO_IDS = np.empty(0, dtype=np.int64)
 
 
 class SparseMatrix(Protocol):
@@ -33,18 +37,31 @@ def read_exclusions(values: Exclude, name: str, n: int) -> tuple[NDArray[np.int6
     -1, or n sequences of ids.
     """
     if sparse.issparse(values):
-        matrix = _check.pairs(values, name, n)
-        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+        return _read_sparse(values, name, n)
     array = _check.to_array(values) if not isinstance(values, (list, tuple)) else None
     if array is not None and not (array.ndim == 1 and array.dtype.kind == "O"):  # which a pandas.Series of lists is
         rows, ids = _read_array(array, values, name, n)
+        counts = np.bincount(rows, minlength=n).tolist()
     else:
         queries = [_read_query(query, name) for query in (values if array is None else array)]  # type: ignore[union-attr]
         if len(queries) != n:
             raise _check.rows_error(name, n, f"{len(queries)} rows")
-        rows = np.repeat(np.arange(n), [len(query) for query in queries])
-        ids = np.concatenate([np.empty(0, dtype=np.int64), *queries])
-    return np.searchsorted(rows, np.arange(n + 1)), ids[np.lexsort((ids, rows))]
+        counts = [len(query) for query in queries]
+        ids = queries[0] if n == 1 else np.concatenate([NO_IDS, *queries])
+    starts = np.array([0, *accumulate(counts)], dtype=np.int64)
+    if check_lists(starts, ids):
+        ids = ids[np.lexsort((ids, np.repeat(np.arange(n), counts)))]
+    return starts, ids
+
+
+def _read_sparse(values: Any, name: str, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pairs of a sparse matrix; CSR with ascending ids, as most callers have it, is only copied."""
+    if values.format == "csr" and values.shape[0] == n:
+        starts, ids = values.indptr.astype(np.int64), values.indices.astype(np.int64)
+        if len(starts) == n + 1 and check_lists(starts, ids) == 0:
+            return starts, ids
+    matrix = _check.pairs(values, name, n)
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
 
 
 def make_exclusion_matrix(values: Exclude, name: str, n: int, n_items: int) -> sparse.csr_array:
@@ -84,7 +101,10 @@ def _read_query(values: Any, name: str) -> NDArray[np.int64]:
     row = _check.to_array(list(values) if isinstance(values, Set) else values)
     if row.ndim != 1 or (row.size and row.dtype.kind not in "biu"):
         raise _make_error(values, row, name)
-    return np.flatnonzero(row) if row.dtype.kind == "b" else row[row != -1].astype(np.int64)
+    if row.dtype.kind == "b":
+        return np.flatnonzero(row)
+    is_padding = row == -1
+    return (row[~is_padding] if np.count_nonzero(is_padding) else row).astype(np.int64)
 
 
 def _make_error(values: Any, array: NDArray[Any], name: str) -> TypeError:

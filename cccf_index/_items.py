@@ -328,7 +328,7 @@ class CodedItems:
 
     def _check_codes(self, x: CompositionalCodes) -> CompositionalCodes:
         """Return codes of the shape of the index."""
-        if (x.n_components, x.n_bits) != (self.n_components, self.n_bits):
+        if x.bits.shape[1] != self._n_components or x.n_bits != self._n_bits:
             raise ValueError(
                 f"`x` must be codes of {self.n_components}x{self.n_bits} bits, got {x.n_components}x{x.n_bits}."
             )

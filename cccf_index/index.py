@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from cccf_index import _check
 from cccf_index._exclude import Exclude
 from cccf_index._items import CodedItems
-from cccf_index.codes import CompositionalCodes, no_words, split
+from cccf_index.codes import CompositionalCodes
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.search import scan
 from cccf_index.search.parameters import Allow, Parameters, SearchOptions, SearchParametersCCCF
-from cccf_index.search.queries import CodedQueries, Queries, RealQueries
+from cccf_index.search.reading import Batch, QueryReader
 from cccf_index.search.tuning import tune_budget
+from cccf_index.storage.selectors import PreparedSelector
 from cccf_index.storage.state import State
 
 
@@ -71,6 +72,7 @@ class IndexCCCF(CodedItems):
         quantizer: CompositionalQuantizer | None = None,
     ) -> None:
         super().__init__(n_components, n_bits, scale, d, quantizer)
+        self._reader = QueryReader(self._n_components, self._n_bits, self._scale)
 
     @classmethod
     def from_embeddings(
@@ -186,8 +188,9 @@ class IndexCCCF(CodedItems):
             Items that are never returned to a query, for example those that a user has seen: the ids of each query
             (``[[3, 5], [], ...]``), an integer array of ids padded with -1, a boolean mask (nq, any) or a sparse matrix
             (nq, any) whose columns are ids. Stored zeros of a sparse matrix count.
-        allow : array_like of int or faiss.IDSelector, optional
-            Return only these items, for all queries.
+        allow : array_like of int or bool, faiss.IDSelector or PreparedSelector, optional
+            Return only these items, for all queries: ids, a boolean mask (any,) whose positions are ids, a selector, or
+            one that `prepare` made for many searches.
 
         Returns
         -------
@@ -203,14 +206,31 @@ class IndexCCCF(CodedItems):
         labels = _check.output(I, "I", (nq, k), np.int64)
         options = SearchOptions.from_keywords(state, nq, params, exclude, allow)
         for rows, queries in batches:
-            mixed = len(rows) < nq
-            out = (distances[rows], labels[rows]) if mixed else (distances, labels)
+            out = (distances, labels) if rows is None else (distances[rows], labels[rows])
             scan.find_top_k(queries, options.excluded_ids(rows), options, *out)
-            if mixed:
+            if rows is not None:
                 distances[rows], labels[rows] = out
         if shift is not None:
             np.add(distances, shift[:, None], out=distances, where=labels != -1)
         return distances, labels
+
+    def prepare(self, allow: Allow) -> PreparedSelector:
+        """Return a selector that looks up the allowed items now, so that later searches with it need not.
+
+        Parameters
+        ----------
+        allow : array_like of int or bool, faiss.IDSelector or PreparedSelector
+            Ids, a boolean mask (any,) whose positions are ids (ids beyond it are not allowed), or a selector.
+
+        Returns
+        -------
+        selector : PreparedSelector
+            For `allow` or `params.sel` of searches. It holds a copy of the allowed items where fewer than three
+            quarters of a segment are, and it stays correct when the index changes.
+        """
+        selector = allow if isinstance(allow, PreparedSelector) else PreparedSelector(allow)
+        selector.restrict(self._snapshot().parts)
+        return selector
 
     def __reduce__(self) -> tuple[Any, ...]:
         from cccf_index import deserialize_index, serialize_index  # names of the public face, which lie above this file
@@ -300,9 +320,8 @@ class IndexCCCF(CodedItems):
         options = SearchOptions.from_keywords(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
-            moves = None if shift is None else shift[rows]
-            found = scan.find_in_range(queries, threshold, moves, options.excluded_ids(rows), options)
-            for row, result in zip(rows, found, strict=True):
+            found = scan.find_in_range(queries, threshold, shift, options.excluded_ids(rows), options)
+            for row, result in zip(range(nq) if rows is None else rows, found, strict=True):
                 distances[row], labels[row] = result
         lims = np.zeros(nq + 1, dtype=np.uint64)
         np.cumsum([len(found) for found in labels], out=lims[1:])
@@ -333,48 +352,22 @@ class IndexCCCF(CodedItems):
 
     def _make_batches(
         self, state: State, x: ArrayLike | CompositionalCodes, params: Any
-    ) -> tuple[list[tuple[NDArray[np.int64], Queries]], int, NDArray[np.float32] | None]:
-        """Return the queries by kind, codes or real vectors, each with their rows in `x`, and their total number.
-
-        With a quantizer also what must be added to the scores of each query.
-        """
+    ) -> tuple[list[Batch], int, NDArray[np.float32] | None]:
+        """Return the queries by kind, their total number, and with a quantizer what is added to the scores of each."""
         shift = None
         if not isinstance(x, CompositionalCodes):
-            vectors = _check.matrix(x, "x", self.d)
             if state.quantizer is None:
-                return self._split_vectors(state, vectors), len(vectors), None
+                vectors = _check.matrix(x, "x", self._reader.d, is_checked_later=True)
+                return self._reader.split_vectors(state, vectors), len(vectors), None
+            vectors = _check.matrix(x, "x", self.d)
             quantizer = self._require_trained(state.quantizer)
             shift = vectors @ quantizer.item_mean_
             if not getattr(params, "coded", False):
                 queries = quantizer._make_queries(vectors, getattr(params, "num_threads", 0))
-                return [(np.arange(len(vectors)), self._make_real(state, queries))], len(vectors), shift
+                return [(None, self._reader.read_vectors(state, queries))], len(vectors), shift
             x = quantizer.encode_users(vectors)
         codes = self._check_codes(x)
-        rows = np.arange(len(codes))
-        return [(rows, self._make_coded(state, codes, rows))], len(codes), shift
-
-    def _split_vectors(self, state: State, vectors: NDArray[np.float32]) -> list[tuple[NDArray[np.int64], Queries]]:
-        """Separate expanded codes from real vectors."""
-        batches: list[tuple[NDArray[np.int64], Queries]] = []
-        weights, coded = split(vectors, self.n_components)
-        is_code = coded.all(axis=1)
-        rows = np.flatnonzero(is_code)
-        if len(rows):
-            codes = CompositionalCodes._from_split(vectors[rows], weights[rows], self.n_bits)
-            batches.append((rows, self._make_coded(state, codes, rows)))
-        rows = np.flatnonzero(~is_code)
-        if len(rows):
-            batches.append((rows, self._make_real(state, vectors[rows])))
-        return batches
-
-    def _make_real(self, state: State, vectors: NDArray[np.float32]) -> RealQueries:
-        words = no_words(self.n_components, self.n_bits)
-        return RealQueries(vectors, np.full(len(vectors), state.divisor), self.n_bits, words)
-
-    def _make_coded(self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64]) -> CodedQueries:
-        if self.scale is None:
-            return CodedQueries.from_floats(codes)
-        return CodedQueries.from_integers(codes, self.scale, state.divisor, state.has_bias, rows)
+        return [(None, self._reader.read_codes(state, codes.bits, codes.weights))], len(codes), shift
 
 
 def index_factory(

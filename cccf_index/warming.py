@@ -175,9 +175,11 @@ def _warm_search(shape: tuple[int, int], kind: str, scale: int | None) -> None:
     with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
         write_index(plain, os.path.join(folder, "items.cccf"))
         _use_index(read_index(os.path.join(folder, "items.cccf"), mmap=True), queries)
-    if kind == "coded":
-        plain.search(queries.to_vectors(), 5)  # type: ignore[union-attr]
-    else:
+    vectors = queries.to_vectors() if isinstance(queries, CompositionalCodes) else queries
+    for writeable in (True, False):
+        vectors.flags.writeable = writeable
+        plain.search(vectors, 5)
+    if kind == "real":
         _warm_transform(shape)
 
 

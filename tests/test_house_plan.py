@@ -25,7 +25,7 @@ MODELS = INDEX | {"datasets", "evaluation", "models"}
 ROOMS = {
     "kernels": set(),
     "_check": set(),
-    "_exclude": {"_check"},
+    "_exclude": {"_check", "kernels"},
     "_json": set(),
     "_threads": set(),
     "_vectors": set(),

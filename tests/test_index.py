@@ -240,7 +240,7 @@ X = np.ones((2, 32))
         (ValueError, "one row for each of the 2 queries", lambda ix: ix.search(X, 1, exclude=sparse.csr_matrix((3, 3)))),
         (TypeError, "`allow` must be integers", lambda ix: ix.search(X, 1, allow=[0.5])),
         (ValueError, "`allow` must be int64 up to .* and not -1", lambda ix: ix.search(X, 1, allow=[-1])),
-        (TypeError, r"dtype bool. For a mask pass `index.ids\[mask\]`", lambda ix: ix.search(X, 1, allow=np.ones(5, bool))),
+        (TypeError, r"dtype bool. For a mask pass `index.ids\[mask\]`", lambda ix: ix.remove_ids(np.ones(5, bool))),
         (TypeError, "`allow` must be integers, got set", lambda ix: ix.search(X, 1, allow={1, 2})),
         (TypeError, "`thresh` must be a number, got '3'", lambda ix: ix.range_search(X, "3")),
         (ValueError, "from_signs", lambda ix: ix.search(np.ones((2, 4, 8)), 1)),

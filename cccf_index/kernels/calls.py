@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.limits import BLOCK, SUMS
+from cccf_index.kernels.limits import BLOCK, HASH_SLOTS, SUMS
 
 TILE = 16  # queries that look at a block while it is in the first cache, at most
 TILE_BYTES = 2**21  # of what they collect
@@ -75,6 +75,7 @@ _TABLES = (
     "reach",  # float32 (G,): the most that an item of weight 1 in component k can score with it
     "sketch_reach",  # float32 (G,): the largest |factor * agreement| of its sketches
     "sketch_error",  # float32 (G,): the largest error of that, from rounding the query
+    "excluded_slots",  # uint16 (tile, HASH_SLOTS): see `filters.is_excluded`
 )
 CALL_RECORD = np.dtype([*((name, "i8") for name in (*_ARGUMENTS, *_TABLES)), ("slack", "f8")])
 FIRST_TABLE, N_TABLES = len(_ARGUMENTS), len(_TABLES)
@@ -97,48 +98,32 @@ QUERY_RECORD = np.dtype(
 )
 
 
-class Sizes(NamedTuple):
-    """What the size of a call's tables depends on."""
-
-    n_bits: int
-    n_words: int
-    word_size: int
-    is_real: bool
-    n_components: int
-    n_cells: int
-    k: int
-    capacity: int
-    tile: int
-
-
 @lru_cache(maxsize=256)
-def place_tables(sizes: Sizes) -> tuple[NDArray[np.int64], int]:
+def place_tables(
+    n_bits: int, n_words: int, word_size: int, is_real: bool, n_components: int, n_cells: int, k: int, capacity: int,
+    tile: int,
+) -> tuple[NDArray[np.int64], int]:  # fmt: skip
     """Return where the tables begin, in bytes from the record on, int64 (N_TABLES + 2,), and the bytes of the room.
 
     It begins anywhere, and the record at the next cache line. The last two numbers are the tile and the capacity.
     """
-    tile, n_components, n_cells = sizes.tile, sizes.n_components, sizes.n_cells
-    per_code, per_cell, collected = tile * n_components, tile * n_cells, tile * sizes.capacity
-    n_bytes, code_size = (sizes.n_bits + 7) // 8, sizes.n_words * sizes.word_size
-    most = sizes.capacity + sizes.k
+    per_code, per_cell, collected, most = tile * n_components, tile * n_cells, tile * capacity, capacity + k
+    n_bytes, code_size = (n_bits + 7) // 8, n_words * word_size
     table_bytes = {
-        "lookups": 32 * per_code * code_size * sizes.is_real, "factors": 2 * per_code, "offsets": 2 * per_code,
-        "sums": 4 * per_code * SUMS * n_bytes * sizes.is_real,
-        "products": 4 * per_cell, "caps": 4 * per_cell, "slips": 4 * per_cell, "near_slips": 4 * per_cell,
-        "next_block": 8 * per_cell,
-        "keys": 4 * n_cells, "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile,
-        "min_distances": 8 * tile, "min_estimates": 8 * tile, "stale": 2 * tile, "active": 8 * tile,
-        "rows": 8 * collected, "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected,
-        "bins": 4 * tile * BINS,
+        "lookups": 32 * per_code * code_size * is_real, "factors": 2 * per_code, "offsets": 2 * per_code,
+        "sums": 4 * per_code * SUMS * n_bytes * is_real, "products": 4 * per_cell, "caps": 4 * per_cell,
+        "slips": 4 * per_cell, "near_slips": 4 * per_cell, "next_block": 8 * per_cell, "keys": 4 * n_cells,
+        "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile, "min_distances": 8 * tile,
+        "min_estimates": 8 * tile, "stale": 2 * tile, "active": 8 * tile, "rows": 8 * collected,
+        "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected, "bins": 4 * tile * BINS,
         "exact_scores": 8 * most, "identities": 8 * most, "sort_keys": 16 * most, "sort_places": 8 * most,
-        "sort_counts": 4 * BUCKETS,
-        "sketches": 2 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
-        "vector": 4 * n_components * sizes.n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
-        "sketch_error": 4 * n_components,
+        "sort_counts": 4 * BUCKETS, "sketches": 2 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
+        "vector": 4 * n_components * n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
+        "sketch_error": 4 * n_components, "excluded_slots": 2 * HASH_SLOTS * tile,
     }  # fmt: skip
     lines = [-(-size // LINE) for size in (CALL_RECORD.itemsize, *(table_bytes[name] for name in _TABLES))]
     ends = LINE * np.cumsum(lines)
-    return freeze(np.array([*ends[:-1], tile, sizes.capacity])), int(ends[-1]) + LINE
+    return freeze(np.array([*ends[:-1], tile, capacity])), int(ends[-1]) + LINE
 
 
 class CodedBatch(NamedTuple):
@@ -171,9 +156,8 @@ def make_room(
     _, n_components, n_words = batch.words.shape
     capacity = min(max(COLLECTED * k, LEAST_COLLECTED), n_rows) + BLOCK if k else 0
     tile = min(n, TILE, max(1, TILE_BYTES // (20 * capacity))) if k else 1
-    is_real = isinstance(batch, RealBatch)
-    sizes = Sizes(batch.n_bits, n_words, batch.words.itemsize, is_real, n_components, n_cells, k, capacity, tile)
-    starts, size = place_tables(sizes)
+    is_real, word_size = type(batch) is RealBatch, batch.words.itemsize
+    starts, size = place_tables(batch.n_bits, n_words, word_size, is_real, n_components, n_cells, k, capacity, tile)
     memory = getattr(_room, "memory", None)
     if memory is None or memory.size < size:
         memory = np.empty(size, np.uint8)

@@ -12,7 +12,6 @@ import numpy as np
 from cccf_index.kernels.bounds import TINY
 from cccf_index.kernels.calls import BINS, BUCKETS
 from cccf_index.kernels.decorators import ZERO, kernel
-from cccf_index.kernels.filters import is_deleted, is_excluded
 from cccf_index.kernels.heaps import EMPTY_ID
 from cccf_index.kernels.limits import BLOCK, MAX_SHIFT
 from cccf_index.kernels.lookup import read_id
@@ -99,20 +98,6 @@ def raise_worst(query, bins, k):
 def estimate_bias(segment, row, factor, unit):
     """Return the bias of a row times `factor`, in units of sketches, rounded down."""
     return np.int64(min(max(np.floor(read_bias(segment, row) * factor / unit), -FAR), FAR))
-
-
-@kernel
-def leave_out(found, row, segment, call, q):
-    """Return a mask of rows, bit j for ``row + j``, without those that are deleted or excluded for query q."""
-    if call.deleted == 0 and read(call.exclude_starts, q, np.int64) == read(call.exclude_starts, q + 1, np.int64):
-        return found
-    left = found
-    while left:
-        j = np.int64(lowest_bit(left))
-        if is_deleted(call, row + j) or is_excluded(call, q, read_id(segment, row + j)):
-            found ^= left & (~left + np.uint64(1))
-        left &= left - np.uint64(1)
-    return found
 
 
 # O(1) for each row. Invariant: all rows of the segment so far that may be among the k best are in the buffer or heap.

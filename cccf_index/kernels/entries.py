@@ -13,7 +13,7 @@ import numpy as np
 
 from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
-from cccf_index.kernels.heaps import EMPTY_ID
+from cccf_index.kernels.heaps import EMPTY_ID, sort_results
 from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
 from cccf_index.kernels.scoring import score_scattered
 from cccf_index.kernels.search import offer, score_all, search, search_brute_force
@@ -52,34 +52,64 @@ def start_real(room, starts, words, vectors, n_bits, slack, n):
 
 @kernel
 def describe_results(place, deleted, exclude_starts, exclude_ids, exact, scores, ids):
-    """Add filters and heaps to the record of a call."""
+    """Add filters and heaps to the record of a call; deleted: the address of its bits, or 0."""
     call = view_call(place)
-    call.exact = exact
-    call.deleted = address_of(deleted)
+    call.exact, call.deleted = exact, deleted
     call.exclude_starts, call.exclude_ids = address_of(exclude_starts), address_of(exclude_ids)
     call.scores, call.ids, call.k = address_of(scores), address_of(ids), scores.shape[1]
 
 
+@kernel
+def empty_heaps(scores, ids, lowest):
+    """Make heaps (nq, k) empty: `lowest` is below any score."""
+    for q in range(scores.shape[0]):
+        for j in range(scores.shape[1]):
+            scores[q, j], ids[q, j] = lowest, EMPTY_ID
+
+
 @entry
-def search_coded(
+def find_coded(
+    parts, budgets, complete, exact, room, starts, words, weights, bias_scales, n_bits, slack, exclude_starts,
+    exclude_ids, lowest, scores, ids, divisors, D, I,
+):  # fmt: skip
+    """Search parts with codes, and write the results.
+
+    parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; scores, ids: room for heaps
+    (nq, k); lowest: below any score; divisors, D, I: see `sort_results`. If not `exact`, scores are estimates.
+    """
+    empty_heaps(scores, ids, lowest)
+    for p in range(parts.shape[0]):
+        place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
+        describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, scores, ids)
+        segment, call = view_segment(parts[p, 0]), view_call(place)
+        search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, scores.dtype.type, None)
+    sort_results(scores, ids, divisors, D, I)
+
+
+@entry
+def find_real(
+    parts, budgets, complete, exact, room, starts, words, vectors, n_bits, slack, exclude_starts, exclude_ids, lowest,
+    scores, ids, divisors, D, I,
+):  # fmt: skip
+    """Search parts with vectors, and write the results; see `find_coded`."""
+    empty_heaps(scores, ids, lowest)
+    for p in range(parts.shape[0]):
+        place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
+        describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, scores, ids)
+        segment, call = view_segment(parts[p, 0]), view_call(place)
+        search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, np.float32, np.float32)
+    sort_results(scores, ids, divisors, D, I)
+
+
+@entry
+def draft_coded(
     address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, budget,
-    complete, exact, scores, ids,
+    complete, scores, ids,
 ):  # fmt: skip
-    """Search a segment with codes; scores, ids: heaps (nq, k). See `search.search`."""
+    """Offer the items of a segment to the heaps of codes (nq, k), by estimates. See `search.search`."""
     place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, exact, scores, ids)
+    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, False, scores, ids)
     search(view_segment(address), view_call(place), budget, complete, words.dtype.type, scores.dtype.type, None)
-
-
-@entry
-def search_real(
-    address, room, starts, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, budget, complete,
-    exact, scores, ids,
-):  # fmt: skip
-    """Search a segment with vectors; scores, ids: heaps (nq, k). See `search.search`."""
-    place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, exact, scores, ids)
-    search(view_segment(address), view_call(place), budget, complete, words.dtype.type, np.float32, np.float32)
 
 
 @entry
@@ -89,7 +119,7 @@ def brute_force_coded(
 ):  # fmt: skip
     """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
     place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, True, scores, ids)
+    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, scores, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, None, every)
 
 
@@ -99,7 +129,7 @@ def brute_force_real(
 ):
     """Score every item of a segment with vectors; every: room for the scores. See `search.search_brute_force`."""
     place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, deleted, exclude_starts, exclude_ids, True, scores, ids)
+    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, scores, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, np.float32, every)
 
 
@@ -126,7 +156,7 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
     """
     word, real = words.dtype.type, np.float32
     place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, room[:0], no_ids, no_ids[:0], True, scores, ids)
+    describe_results(place, ZERO, no_ids, no_ids[:0], True, scores, ids)
     segment, call = view_segment(address), view_call(place)
     group_starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
     score_at, score = call.block_scores, view_row(call.block_scores, 0, 1, np.float32)
@@ -138,16 +168,16 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
                 group = np.searchsorted(group_starts, row, side="right") - 1
                 at_row = address_of(rows[q, j:])
                 score_scattered(score_at, ONE, at_row, group, segment, call, q, ZERO, word, np.float32, real)
-                offer(score[0], row, segment, call, q, scores[q], ids[q])
+                offer(score[0], row, segment, call, q, ZERO, scores[q], ids[q])
 
 
 class Entries(NamedTuple):
     """The entry points for one kind of queries."""
 
-    search: Any
+    find: Any
     brute_force: Any
     score: Any
 
 
-CODED = Entries(search_coded, brute_force_coded, score_coded)
-REAL = Entries(search_real, brute_force_real, score_real)
+CODED = Entries(find_coded, brute_force_coded, score_coded)
+REAL = Entries(find_real, brute_force_real, score_real)

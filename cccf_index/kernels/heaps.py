@@ -106,8 +106,8 @@ def sort_heap(scores, ids):
 
 
 # O(k) for each query whose heap is sorted, O(k log k) for others.
-@entry
-def fill_results(scores, ids, divisors, D, I):
+@kernel
+def sort_results(scores, ids, divisors, D, I):
     """Sort each heap, and write it to D and I, contiguous (nq, at least k), padded as faiss does.
 
     scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user.
@@ -122,3 +122,9 @@ def fill_results(scores, ids, divisors, D, I):
             D[q, j], I[q, j] = LOWEST, -1
             if place >= 0 and row_ids[place] != EMPTY_ID:
                 D[q, j], I[q, j] = np.float32(row_scores[place] / divisors[q]), row_ids[place]
+
+
+@entry
+def fill_results(scores, ids, divisors, D, I):
+    """See `sort_results`."""
+    sort_results(scores, ids, divisors, D, I)

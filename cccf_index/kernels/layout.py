@@ -64,8 +64,11 @@ SEGMENT_RECORD = np.dtype([(name, "f8" if name in _FLOATS else "i8") for name in
 
 def freeze(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array as kernels are compiled for it: contiguous and read-only, as in a mapped file."""
-    if not array.flags.c_contiguous:
+    flags = array.flags
+    if not flags.c_contiguous:
         array = np.ascontiguousarray(array)
+    elif not flags.writeable:
+        return array
     if array.flags.writeable:
         array = array[:]
         array.flags.writeable = False

@@ -16,6 +16,9 @@ ENTRY_MAX = 127  # half bytes of codes look up whole numbers from -ENTRY_MAX to 
 MAX_LOOKUPS = MAX_BITS // 4
 assert 2 * ENTRY_MAX * MAX_LOOKUPS < 2**16
 
+HASH_BITS = 11  # of the hash tables of excluded ids: 4 KB for each query of a tile
+HASH_SLOTS = 2**HASH_BITS
+
 SUMS = 32  # partial inner products for each byte of a code: 16 for each half of it
 
 COARSE_MAX = 255

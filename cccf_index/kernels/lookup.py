@@ -70,3 +70,22 @@ def find_rows(address, wanted, order, size, rows):
     for i in range(wanted.size):
         place = find_sorted(get_ordered_id, (segment, ordered, size), ZERO, n, wanted[i])
         rows[i] = read_row(ordered, place, size) if place >= 0 else -1
+
+
+# O(ids).
+@entry
+def check_lists(starts, ids):
+    """Return 0 if the ids of each list ascend (an id may come twice), 1 if not, 2 if the lists do not lie within `ids`.
+
+    starts: int64 (lists + 1,), where each list starts; ids: int64 (any,).
+    """
+    if starts[0] != 0 or starts[starts.size - 1] > ids.size:
+        return 2
+    for i in range(starts.size - 1):
+        if starts[i] > starts[i + 1]:
+            return 2
+    for i in range(starts.size - 1):
+        for place in range(starts[i] + 1, starts[i + 1]):
+            if ids[place] < ids[place - 1]:
+                return 1
+    return 0

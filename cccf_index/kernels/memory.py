@@ -162,3 +162,14 @@ def view_row(context, address, i, n, kind):
         return array._getvalue()
 
     return result(types.int64, types.int64, types.int64, kind), generate
+
+
+@intrinsic
+def read_bits(context, address):
+    """Return the 64 bits at an address, which need not be a multiple of 8."""
+
+    def generate(context, builder, signature, arguments):
+        data = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(data, align=1)
+
+    return types.uint64(types.int64), generate

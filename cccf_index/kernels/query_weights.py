@@ -7,28 +7,27 @@ from cccf_index.kernels.decorators import entry
 
 # O(G) for each query.
 @entry
-def round_queries(weights, scale, most, most_scale, whole, item_scale, rounded, scales, bias_scales, divisors):
+def round_queries(weights, scale, most, most_scale, item_scale, rounded, divisors, bias_scales):
     """Round the weights of queries times their scale; return the largest, and whether all of some query became 0.
 
-    weights: float32 (nq, G). scale: float, or 0 to make the largest weight of each query `most`. whole: whether scales
-    must be whole numbers, which biases can be multiplied by; most_scale: the largest of those. item_scale: the scale
-    of the items. Filled are rounded: int64 (nq, G); scales: float64 (nq,); bias_scales: int64 (nq,); and divisors:
-    float64 (nq,), what scores are divided by.
+    weights: float32 (nq, G). scale: float, or 0 to make the largest weight of each query `most`. item_scale: the scale
+    of the items. Filled are rounded: int64 (nq, G); divisors: float64 (nq,), what scores are divided by; and
+    bias_scales: int64 (nq,), what biases are multiplied by, whole numbers up to `most_scale`; empty where items have
+    no bias.
     """
     largest, any_lost = 0.0, False
     for q in range(weights.shape[0]):
         peak = np.float64(0)
         for k in range(weights.shape[1]):
             peak = max(peak, np.float64(weights[q, k]))
-        scales[q] = scale if scale > 0 else most / peak if peak > 0 else 1.0
-        bias_scales[q] = 1
-        if whole:
-            scales[q] = scale if scale > 0 else np.floor(min(max(scales[q], 1.0), most_scale))
-            bias_scales[q] = np.int64(scales[q])
-        divisors[q] = scales[q] * item_scale
-        top = np.rint(peak * scales[q])
+        used = scale if scale > 0 else most / peak if peak > 0 else 1.0
+        if bias_scales.size:
+            used = scale if scale > 0 else np.floor(min(max(used, 1.0), most_scale))
+            bias_scales[q] = np.int64(used)
+        divisors[q] = used * item_scale
+        top = np.rint(peak * used)
         for k in range(weights.shape[1]):
-            rounded[q, k] = np.int64(np.rint(weights[q, k] * scales[q])) if top < 2.0**62 else 0
+            rounded[q, k] = np.int64(np.rint(weights[q, k] * used)) if top < 2.0**62 else 0
         largest = max(largest, top)
         any_lost |= peak > 0 and top == 0
     return largest, any_lost

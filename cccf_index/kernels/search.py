@@ -12,9 +12,9 @@ import numpy as np
 
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
-from cccf_index.kernels.collection import collect_rows, leave_out, settle, start_collection
+from cccf_index.kernels.collection import collect_rows, settle, start_collection
 from cccf_index.kernels.decorators import ZERO, kernel
-from cccf_index.kernels.filters import is_deleted, is_excluded
+from cccf_index.kernels.filters import drop_excluded, fill_excluded, find_deleted, is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
 from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
@@ -26,12 +26,15 @@ PROBES = 24  # blocks that are looked at, the most promising first, before all o
 
 
 @kernel
-def offer(score, row, segment, call, q, scores, ids):
-    """Put a row into the heap of query q (`scores`, `ids`), (k,) each, unless it is too bad, deleted or excluded."""
+def offer(score, row, segment, call, q, i, scores, ids):
+    """Put a row into the heap of query q (`scores`, `ids`), (k,) each, unless it is too bad, deleted or excluded.
+
+    i: the place of the query in the tile.
+    """
     if score < scores[0] or is_deleted(call, row):
         return
     identity = read_id(segment, row)
-    if not is_excluded(call, q, identity):
+    if not is_excluded(call, i, q, identity):
         push(scores, ids, score, row if segment.by_row else identity)
 
 
@@ -59,10 +62,13 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
     group, first, n, found: of `locate_block`; i: the place of the query in the tile.
     """
     n_components, row = segment.n_components, first + read(segment.starts, group, np.int64)
+    found &= ~find_deleted(call, row, n)
+    if found == 0:
+        return False
     if n < BLOCK:  # too few rows for a sketch
         block_scores = view_row(call.block_scores, 0, BLOCK, number)
         score_rows(block_scores, n, row, group, segment, call, q, i, word, real)
-        found = leave_out(found, row, segment, call, q)
+        found = drop_excluded(found, row, segment, call, i, q)
         return collect_rows(found, row, group, ZERO, 0.0, False, segment, call, q, i, word, number, real)
     shift = np.int64(read(segment.shifts, block, np.uint8))
     place, radius = i * segment.n_cells + c, np.float64(read(segment.radii, block, np.float32))
@@ -75,7 +81,7 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
     )  # fmt: skip
     if found == 0:
         return False
-    found = leave_out(found, row, segment, call, q)
+    found = drop_excluded(found, row, segment, call, i, q)
     return collect_rows(found, row, group, shift, error, True, segment, call, q, i, word, number, real)
 
 
@@ -88,6 +94,7 @@ def probe(segment, call, q, i, budget, word, number, real):
     next_block = view_row(call.next_block, i, n_cells, np.int64)
     keys, heap = view_row(call.keys, 0, n_cells, np.float32), view_row(call.heap, 0, n_cells, np.int64)
     bias = np.float64(bias_scale(call, q))
+    fill_excluded(call, q, i)
     query.unit = prepare_query(segment, call, q, i, word, number, real) * TERM_DIVISOR * segment.step
     measure_cells(segment, call, i)
     start_collection(segment, call, q, i, number)
@@ -193,5 +200,6 @@ def search_brute_force(segment, call, word, real, every):
     for q in range(call.n_queries):
         scores, ids = view_row(call.scores, q, call.k, every.dtype.type), view_row(call.ids, q, call.k, np.int64)
         score_all(segment, call, q, word, real, every)
+        fill_excluded(call, q, ZERO)
         for row in range(every.size):
-            offer(every[row], row, segment, call, q, scores, ids)
+            offer(every[row], row, segment, call, q, ZERO, scores, ids)

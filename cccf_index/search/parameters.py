@@ -13,8 +13,8 @@ from cccf_index import _check, _threads
 from cccf_index._exclude import Exclude, read_exclusions
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.kernels.search import PROBES
-from cccf_index.storage.selectors import restrict_parts
-from cccf_index.storage.state import Part, State
+from cccf_index.storage.selectors import PreparedSelector, restrict_parts
+from cccf_index.storage.state import Part, PartTable, State
 
 
 class Selector(Protocol):
@@ -36,8 +36,8 @@ class SearchParametersCCCF:
 
     Parameters
     ----------
-    sel : faiss.IDSelector or array_like of int, optional
-        Return only items that it accepts.
+    sel : faiss.IDSelector, array_like of int or bool, or PreparedSelector, optional
+        Return only items that it accepts, as `allow` of `IndexCCCF.search`.
     num_threads : int
         0 uses as many threads as `faiss.omp_set_num_threads` allows.
     prune : bool
@@ -85,7 +85,8 @@ Allow: TypeAlias = ArrayLike | Selector
 Parameters: TypeAlias = SearchParametersCCCF | PlainParameters
 
 DEFAULT = SearchParametersCCCF()
-NOTHING = np.zeros(2, dtype=np.int64)
+NO_IDS = np.empty(0, dtype=np.int64)
+PROBES_OF_ALL = np.array([PROBES])
 
 
 class ExcludedIds(NamedTuple):
@@ -97,15 +98,19 @@ class ExcludedIds(NamedTuple):
     def select(self, rows: NDArray[np.int64]) -> ExcludedIds:
         """Return those of the queries in `rows`."""
         counts = self.starts[rows + 1] - self.starts[rows]
-        starts = np.concatenate([NOTHING[:1], np.cumsum(counts)])
+        starts = np.concatenate([[0], np.cumsum(counts)])
         places = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], counts)
         return ExcludedIds(starts, self.ids[places])
+
+
+NONE_FOR_ONE = ExcludedIds(np.zeros(2, dtype=np.int64), NO_IDS)  # what most calls with one query need
 
 
 class SearchOptions(NamedTuple):
     """Validated search options."""
 
     parts: tuple[Part, ...]  # with only the items that may be returned
+    table: PartTable  # of the parts
     n_items: int  # of all parts
     exclude: ExcludedIds | None
     nq: int
@@ -119,17 +124,26 @@ class SearchOptions(NamedTuple):
         cls, state: State, nq: int, params: Parameters | None, exclude: Exclude | None, allow: Allow | None
     ) -> SearchOptions:
         """Check the keywords of a search of a state by nq queries."""
+        excluded = None if exclude is None else ExcludedIds(*read_exclusions(exclude, "exclude", nq))
+        if params is None and allow is None:
+            n_threads = _threads.thread_count(0) if nq > 1 else 1  # to ask takes a while
+            return cls(state.parts, state.table, state.ntotal, excluded, nq, n_threads, True, None, None)
         if params is None:
             params = DEFAULT
         else:
             _refuse_foreign(params)
         parts = state.parts
         if params.sel is not None or allow is not None:
-            parts = restrict_parts(restrict_parts(parts, params.sel, "params.sel", nq), allow, "allow", nq)
+            filters = [(params.sel, "params.sel"), (allow, "allow")]
+            if isinstance(allow, PreparedSelector):  # it knows the parts of the state, not what the other makes of them
+                filters.reverse()
+            for allowed, name in filters:
+                parts = restrict_parts(parts, allowed, name, nq)
         return cls(
             parts,
+            state.table if parts is state.parts else PartTable.describe(parts),
             sum(map(len, parts)),
-            None if exclude is None else ExcludedIds(*read_exclusions(exclude, "exclude", nq)),
+            excluded,
             nq,
             _threads.thread_count(getattr(params, "num_threads", 0)),
             bool(getattr(params, "prune", True)),
@@ -142,17 +156,23 @@ class SearchOptions(NamedTuple):
         """Whether all items are looked at that may be good enough, however many."""
         return self.max_items is None
 
-    def count_blocks(self, part: Part) -> int:
-        """Return how many blocks of a part are looked at first, the most promising; with `max_items` no others."""
-        if self.max_items is None:
-            return PROBES
-        return min(-(-self.max_items * len(part) // (self.n_items * BLOCK)), len(part.segment))
+    def count_blocks(self) -> NDArray[np.int64]:
+        """Return how many blocks of each part are looked at first, the most promising; with `max_items` no others.
 
-    def excluded_ids(self, rows: NDArray[np.int64]) -> ExcludedIds:
-        """Return the excluded ids of the queries in `rows`."""
+        One number stands for all parts.
+        """
+        if self.max_items is None:
+            return PROBES_OF_ALL
+        every = self.n_items * BLOCK
+        blocks = [min(-(-self.max_items * len(part) // every), len(part.segment)) for part in self.parts]
+        return np.array([*blocks, 0], dtype=np.int64)
+
+    def excluded_ids(self, rows: NDArray[np.int64] | None) -> ExcludedIds:
+        """Return the excluded ids of the queries in `rows`, by default of all."""
         if self.exclude is None:
-            return ExcludedIds(NOTHING if len(rows) == 1 else np.zeros(len(rows) + 1, dtype=np.int64), NOTHING[:0])
-        return self.exclude if len(rows) == self.nq else self.exclude.select(rows)
+            nq = self.nq if rows is None else len(rows)
+            return NONE_FOR_ONE if nq == 1 else ExcludedIds(np.zeros(nq + 1, dtype=np.int64), NO_IDS)
+        return self.exclude if rows is None else self.exclude.select(rows)
 
 
 def _refuse_foreign(params: Any) -> None:

@@ -21,6 +21,8 @@ INTEGER_SLACK = 1e-15  # integers beyond 53 bits become float64 in bounds
 
 
 NO_SCALES = freeze(np.empty(0, np.int64))
+NO_BIAS = np.empty(0, np.int64)  # writable, as scales are where items have a bias: one compiled kernel serves both
+LARGEST_SCALE = float(MAX_SCALE)
 
 
 class Queries(Protocol):
@@ -56,36 +58,42 @@ class CodedQueries:
 
     @classmethod
     def from_integers(
-        cls, codes: CompositionalCodes, scale: int | str, item_scale: float, with_bias: bool, rows: Any
+        cls,
+        words: NDArray[Any],
+        weights: NDArray[np.float32],
+        n_bits: int,
+        scale: int | str,
+        item_scale: float,
+        with_bias: bool,
+        rows: Any,
     ) -> CodedQueries:
         """Round the weights at `scale`; "auto": for each query the largest scale at which scores fit 32 bits.
 
         They do so if item weights are one byte. Where items have a bias, scales are whole numbers, which biases can be
-        multiplied by. `rows` are the places of the codes in what the user passed.
+        multiplied by. `rows` are the places of the codes in what the user passed, None for 0, 1, ...
         """
-        weights = np.empty(codes.weights.shape, dtype=np.int64)
-        scales, divisors = np.empty((2, len(codes)))
-        bias_scales = np.empty(len(codes), dtype=np.int64)
-        most = min(2**16 - 1, (2**31 - 1) // (255 * codes.d))
+        nq, n_components = weights.shape
+        rounded, divisors = np.empty((nq, n_components), np.int64), np.empty(nq)
+        bias_scales = np.empty(nq, np.int64) if with_bias else NO_BIAS
+        most = min(2**16 - 1, (2**31 - 1) // (255 * n_components * n_bits))
         fixed = 0.0 if scale == "auto" else float(scale)
-        given = freeze(codes.weights)
         largest, lost = round_queries(
-            given, fixed, most, float(MAX_SCALE), with_bias, item_scale, weights, scales, bias_scales, divisors
+            freeze(weights), fixed, most, LARGEST_SCALE, item_scale, rounded, divisors, bias_scales
         )
         if largest > MAX_WEIGHT:
-            round_weights(codes.weights, scales[:, None], "x", rows)  # raises an error that says where
+            round_weights(weights, divisors[:, None] / item_scale, "x", rows)  # raises an error that says where
         if lost:
             warnings.warn(
                 f"All weights of a query round to 0 at scale={scale}: every item scores 0 for it. "
                 "Use a larger scale, or None.",
                 stacklevel=5,
             )
-        return cls(freeze(codes.bits), weights, divisors, bias_scales, codes.n_bits)
+        return cls(freeze(words), rounded, divisors, bias_scales, n_bits)
 
     @classmethod
-    def from_floats(cls, codes: CompositionalCodes) -> CodedQueries:
+    def from_floats(cls, words: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> CodedQueries:
         """Keep the weights as they are."""
-        return cls(freeze(codes.bits), freeze(codes.weights), np.ones(len(codes)), NO_SCALES, codes.n_bits)
+        return cls(freeze(words), freeze(weights), np.ones(len(words)), NO_SCALES, n_bits)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -123,8 +131,10 @@ class RealQueries:
     def nearest_codes(self) -> CodedQueries:
         """The codes nearest to the queries."""
         values = self.vectors.reshape(len(self), self.words.shape[1], self.n_bits)
-        return CodedQueries.from_floats(CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2)))
+        codes = CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2))
+        return CodedQueries.from_floats(codes.bits, codes.weights, self.n_bits)
 
     def batch(self, rows: slice) -> RealBatch:
         """Return the queries in `rows` as the kernels take them."""
-        return RealBatch(self.words, freeze(self.vectors[rows]), self.n_bits, FLOAT_SLACK)
+        vectors = self.vectors if rows.stop - rows.start == len(self.vectors) else self.vectors[rows]
+        return RealBatch(self.words, freeze(vectors), self.n_bits, FLOAT_SLACK)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cccf_index import _threads
 from cccf_index.kernels.calls import Filters, make_room
-from cccf_index.kernels.entries import rank_rows, search_coded
-from cccf_index.kernels.heaps import make_heaps, write_results
+from cccf_index.kernels.entries import draft_coded, rank_rows
+from cccf_index.kernels.heaps import fill_results, make_heaps
 from cccf_index.search.parameters import ExcludedIds, SearchOptions
 from cccf_index.search.queries import Queries, RealQueries
 from cccf_index.storage.state import NO_BITS, Part
@@ -24,46 +24,72 @@ def find_top_k(
     options: SearchOptions,
     D: NDArray[np.float32],
     I: NDArray[np.int64],
+    exact: bool = True,
 ) -> None:
-    """Fill D and I (nq, k): score descending, then id ascending, padded as faiss does."""
-    k = min(D.shape[1], options.n_items)
+    """Fill D and I (nq, k): score descending, then id ascending, padded as faiss does.
+
+    If not `exact`, scores are estimates by the sketches, where a search is by bounds: some of the last items may be
+    others.
+    """
+    k, whole = min(D.shape[1], options.n_items), len(queries)
+    lowest, budgets = BELOW_ALL[queries.score_type.kind], options.count_blocks()
+    by_bounds = options.prune and not (options.shortlist and isinstance(queries, RealQueries))
+    if not (D.flags.c_contiguous and I.flags.c_contiguous):  # kernels are compiled for contiguous arrays only
+        distances, labels = np.empty(D.shape, np.float32), np.empty(I.shape, np.int64)
+        find_top_k(queries, excluded, options, distances, labels, exact)
+        D[:], I[:] = distances, labels
+        return
 
     def work(start: int, stop: int) -> None:
-        rows = slice(start, stop)
-        scores, ids = make_heaps(stop - start, k, BELOW_ALL[queries.score_type.kind])
-        for part in options.parts:
-            _search_part(part, queries, rows, _make_filters(part, excluded, rows), options, scores, ids)
-        write_results(scores, ids, queries.divisors[rows], D[rows], I[rows])
+        n, rows = stop - start, slice(start, stop)
+        out = (queries.divisors, D, I)
+        starts = excluded.starts
+        if n < whole:  # slices take as long as a few rows
+            out = (queries.divisors[rows], D[rows], I[rows])
+            starts = starts[start : stop + 1]
+        if by_bounds:
+            batch = queries.batch(rows)
+            parts, n_cells, n_rows = options.table
+            room = make_room(batch, n, n_cells, k, n_rows)
+            heaps = np.empty((n, k), lowest.dtype), np.empty((n, k), np.int64)
+            queries.entries.find(
+                parts, budgets, options.is_complete, exact, *room, *batch, starts, excluded.ids, lowest, *heaps, *out
+            )
+        else:
+            scores, ids = make_heaps(n, k, lowest)
+            for number, part in enumerate(options.parts):
+                budget = int(budgets[min(number, len(budgets) - 1)])
+                filters = Filters(part.dead if part.n_dead else NO_BITS, starts, excluded.ids)
+                _search_part(part, queries, rows, filters, options, budget, scores, ids)
+            fill_results(scores, ids, *out)
 
-    _threads.run_chunks(work, len(queries), options.n_threads)
+    _threads.run_chunks(work, whole, options.n_threads)
 
 
 def _search_part(
-    part: Part, queries: Queries, rows: slice, filters: Filters, options: SearchOptions, scores: Any, ids: Any
+    part: Part,
+    queries: Queries,
+    rows: slice,
+    filters: Filters,
+    options: SearchOptions,
+    budget: int,
+    scores: Any,
+    ids: Any,
 ) -> None:
-    """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`."""
-    segment, budget, complete = part.segment, options.count_blocks(part), options.is_complete
-    batch, n, n_cells = queries.batch(rows), len(scores), len(segment.tables.cell_groups)
-    k = scores.shape[1]
-    room = make_room(batch, n, n_cells, k, len(segment))
+    """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`, not by bounds alone."""
+    segment, batch = part.segment, queries.batch(rows)
+    (n, k), n_cells = scores.shape, segment.n_cells
+    room = make_room(batch, n, n_cells)
     if options.shortlist and isinstance(queries, RealQueries):
         wanted = min(options.shortlist * k, len(part))
         likely, chosen = make_heaps(n, wanted, BELOW_ALL["f"])
         drafts = queries.nearest_codes.batch(rows)
         draft_room = make_room(drafts, n, n_cells, wanted, len(segment))
-        search_coded(segment.row_address, *draft_room, *drafts, *filters, budget, complete, False, likely, chosen)
-        room = make_room(batch, n, n_cells)
+        draft_coded(segment.row_address, *draft_room, *drafts, *filters, budget, options.is_complete, likely, chosen)
         rank_rows(segment.address, *room, *batch, chosen, np.zeros(n + 1, np.int64), scores, ids)
-    elif options.prune:
-        queries.entries.search(segment.address, *room, *batch, *filters, budget, complete, True, scores, ids)
     else:
         every = np.empty(len(segment), dtype=scores.dtype)
         queries.entries.brute_force(segment.address, *room, *batch, *filters, every, scores, ids)
-
-
-def _make_filters(part: Part, excluded: ExcludedIds, rows: slice) -> Filters:
-    deleted = part.dead if part.n_dead else NO_BITS
-    return Filters(deleted, excluded.starts[rows.start : rows.stop + 1], excluded.ids)
 
 
 def find_in_range(
@@ -102,7 +128,7 @@ def _find_above(
     for part in parts:
         score = np.empty(len(part.segment), dtype=queries.score_type)
         batch = queries.batch(slice(query, query + 1))
-        room = make_room(batch, 1, len(part.segment.tables.cell_groups))
+        room = make_room(batch, 1, part.segment.n_cells)
         queries.entries.score(part.segment.address, *room, *batch, score)
         distance = (score / queries.divisors[query]).astype(np.float32)
         good = distance > threshold

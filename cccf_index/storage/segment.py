@@ -105,6 +105,11 @@ class Segment:
         return int(self.tables.starts[-1])
 
     @property
+    def n_cells(self) -> int:
+        """How many cells its rows are in."""
+        return len(self.tables.cell_groups)
+
+    @property
     def n_components(self) -> int:
         """G."""
         return len(self.shards)

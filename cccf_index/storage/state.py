@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,22 @@ class Part:
         return replace(self, segment=self.segment.shift_ids(add_id))
 
 
+class PartTable(NamedTuple):
+    """Parts as kernels take them; it is valid as long as they are."""
+
+    parts: NDArray[np.int64]  # (parts, 2): the address of the segment's record, and that of the deleted bits or 0
+    n_cells: int  # of the part that has most
+    n_rows: int
+
+    @classmethod
+    def describe(cls, parts: tuple[Part, ...]) -> PartTable:
+        """Return the table of some parts."""
+        rows = [(part.segment.address, part.dead.ctypes.data if part.n_dead else 0) for part in parts]
+        n_cells = max((part.segment.n_cells for part in parts), default=0)
+        n_rows = max((len(part.segment) for part in parts), default=0)
+        return cls(np.array(rows, dtype=np.int64).reshape(-1, 2), n_cells, n_rows)
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """All items of an index; every method returns a new state."""
@@ -100,6 +116,11 @@ class State:
     def has_bias(self) -> bool:
         """Whether any item has a bias."""
         return any(part.segment.tables.bias.size for part in self.parts)
+
+    @cached_property
+    def table(self) -> PartTable:
+        """The parts as kernels take them."""
+        return PartTable.describe(self.parts)
 
     def add(self, rows: ItemRows) -> State:
         """Add a checked batch to the pending ones."""
