@@ -17,5 +17,6 @@ They share `calls` (queries, filters and tables of one call as a record), `layou
 (access by address), `limits` (why no sum overflows), `lookup` (binary search, ids), `query_weights` (their integer
 weights), `decorators` and `inner` (how kernels are compiled) and `cache` (how compiled kernels are kept on disk;
 `cache_places`: in which folders). Other kernels are `refinement` (inner products with full vectors), `building`
-(distances from cell centres) and, for training, `linear_algebra`, `rating_rows` and `code_rows`.
+(distances from cell centres) and, for training and encoding, `linear_algebra`, `rating_rows`, and `code_rows` with
+`row_updates` (the steps of one row) and `row_vectors` (their inner loops, in LLVM's vectors).
 """

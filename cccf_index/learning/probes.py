@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _threads
-from cccf_index.learning.rows import ExtraPairs
+from cccf_index.learning.rows import ExtraPairs, pad_columns
 from cccf_index.learning.sides import Sides, sample_rows
 
 LIST = 50  # items at the head of a probe's list, or a twentieth of all items if that is less
@@ -70,4 +70,4 @@ class Probes(NamedTuple):
         starts = np.zeros(len(items) + 1, dtype=np.int64)
         np.cumsum(np.bincount(rows, minlength=len(items)), out=starts[1:])
         sizes = (self.size[0] * np.maximum(counts / MOST_LISTS, 1)).astype(np.float32)
-        return ExtraPairs(starts, columns.astype(np.int32), scores, sizes, self.queries)
+        return ExtraPairs(starts[:-1], starts[1:], columns.astype(np.int32), scores, sizes, pad_columns(self.queries))
