@@ -62,7 +62,7 @@ def learn_codes(sides: Sides, plan: LearningPlan, verbose: bool) -> tuple[Encode
 def _refit_items(sides: Sides, items: CodedRows, probes: Probes | None, plan: LearningPlan) -> None:
     """Fit the items' codes, in place, to the best real-valued queries for them, and to the probes' lists."""
     query_map = sides.build_user_frame(items).solve_map()
-    queries, seen = sides.build_query_frame(query_map), probes.map_queries(query_map) if probes else None
+    queries, seen = sides.build_query_frame(query_map), probes.map_queries(query_map).make_table() if probes else None
     for start in range(0, len(items.signs), CHUNK):
         rows = slice(start, start + CHUNK)
         part, vectors = CodedRows(items.signs[rows], items.weights[rows]), sides.items[rows]

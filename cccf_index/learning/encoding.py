@@ -12,7 +12,7 @@ from cccf_index.codes import CompositionalCodes, no_words
 from cccf_index.kernels import code_rows
 from cccf_index.kernels.row_updates import make_scratch
 from cccf_index.learning.plan import LearningPlan
-from cccf_index.learning.probes import CHUNK, Probes
+from cccf_index.learning.probes import CHUNK, Probes, ProbeTable
 from cccf_index.learning.rows import ROUNDS, ExtraPairs, Frame, get_address, pad_columns
 
 
@@ -23,7 +23,7 @@ class RowEncoder(NamedTuple):
     cross: NDArray[np.float32]  # (p, padded d): maps vectors to the linear terms of their rows
     gram: NDArray[np.float32]  # (d, padded d)
     none: ExtraPairs
-    probes: Probes | None
+    probes: ProbeTable | None
     shape: tuple[int, int]  # components and bits
     max_active: int
 
@@ -34,7 +34,9 @@ class RowEncoder(NamedTuple):
         """Lay out what was learned: `start` (d, p) maps vectors to the first codes, which `frame` improves."""
         first, cross, gram = (pad_columns(matrix) for matrix in (start.T, frame.cross.T, frame.gram))
         shape = plan.n_components, plan.n_bits
-        return cls(first, cross, gram, ExtraPairs.empty(len(gram)), probes, shape, max_active)
+        return cls(
+            first, cross, gram, ExtraPairs.empty(len(gram)), probes.make_table() if probes else None, shape, max_active
+        )
 
     def encode(self, x: NDArray[np.float32]) -> CompositionalCodes:
         """Return the codes of vectors (n, p), contiguous; the code of a row depends on no other row."""
