@@ -24,7 +24,7 @@ from cccf_index.kernels.row_updates import (
 from cccf_index.kernels.row_vectors import TILE
 
 
-# d^2 + rounds * (d * flips + G^2) products for a row, and (G + flips) * d for each pair of its own; no value rises.
+# d^2 + rounds * (d * flips + G^2) products for a row, and (sweeps + 2) * d for each pair of its own; no value rises.
 @training_kernel
 def code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch):
     """Improve the rows of a tile, whose signs, linear terms and weights are set; active[:, G] tells which improved.
@@ -32,8 +32,8 @@ def code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch):
     The value of a row is ``x^T gram x - 2 * <linear, x> + size * sum (target - <other row, x>)^2``, the sum taken over
     extra pairs of its own, if it has any. While a row has too many components, the one of least energy is dropped.
     """
-    room, sizes, systems, active, _ = scratch
-    other = pairs[-1]
+    room, sizes, systems, active, marks, errors = scratch
+    other, most = pairs[-1], errors.shape[1]
     G = sizes.shape[1]
     r = gram.shape[0] // G
     values, olds = find_numbers(G)[:2]
@@ -42,7 +42,7 @@ def code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch):
         for k in range(G + 1):
             active[t, k] = t < n_rows
         if t < n_rows:
-            fill_row(t, *find_pairs(row + t, pairs), gram, other, scratch)
+            fill_terms(t, *find_pairs(row + t, pairs), gram, other, scratch)
             systems[olds, t] = evaluate_row(t, sizes, systems)
             systems[values, t] = systems[olds, t]
         else:
@@ -58,17 +58,17 @@ def code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch):
                 are_done &= not active[t, G]
         if are_done:
             break
-        solve_weights(r, room, sizes, systems, active)
+        solve_weights(r, room, sizes, systems, active, marks, most)
     for t in range(n_rows):
         active[t, G] = True
     for _ in range(G - max_active):
         for t in range(n_rows):
-            drop_component(t, room, sizes, systems, active)
-        solve_weights(r, room, sizes, systems, active)
+            drop_component(t, room, sizes, systems, active, marks, most)
+        solve_weights(r, room, sizes, systems, active, marks, most)
         for t in range(n_rows):
             places, _, size = find_pairs(row + t, pairs)
             flip_bits(t, places, size, rounds, gram, other, *scratch)
-        solve_weights(r, room, sizes, systems, active)
+        solve_weights(r, room, sizes, systems, active, marks, most)
     for t in range(n_rows):
         active[t, G] = systems[values, t] <= systems[olds, t]
 
@@ -83,21 +83,22 @@ def find_pairs(row, pairs):
 
 
 @training_kernel
-def fill_row(t, places, targets, size, gram, other, scratch):
+def fill_terms(t, places, targets, size, gram, other, scratch):
     """Fill the diagonal, the energy and the system of row t, with its extra pairs."""
-    room, sizes, systems, _, shares = scratch
+    room, sizes, systems, _, marks, errors = scratch
     G = sizes.shape[1]
     r = gram.shape[0] // G
     diagonal = room[find_lines(t, G)[3]]
     for q in range(gram.shape[0]):
         diagonal[q] = gram[q, q]
+    fill_system(t, room, systems, G, r)
     if places.size:
-        add_pairs(t, places, targets, size, other, room, shares, G, r)
+        add_pairs(t, places, targets, size, other, room, systems, marks, errors, G, r)
     energy = np.float32(0)
     for q in range(gram.shape[0]):
         energy = max(energy, diagonal[q])
     systems[find_numbers(G)[2], t] = energy * r
-    fill_system(t, room, systems, G, r)
+    systems[find_numbers(G)[5], t] = places.size
 
 
 # x: the address of float32 (n, p); cross: float32 (p, padded d), the map to linear terms; starts, stops: int64 (n,), or
@@ -107,14 +108,14 @@ def fill_row(t, places, targets, size, gram, other, scratch):
 @training_entry
 def improve_rows(
     x, cross, starts, stops, places, targets, pair_sizes, other, gram, max_active, rounds, signs, weights,
-    room, sizes, systems, active, shares, start, stop,
+    room, sizes, systems, active, marks, errors, start, stop,
 ):  # fmt: skip
     """Improve rows `start` to `stop`, in place: signs, int8 (n, d), and weights, float32 (n, G), both contiguous.
 
     Each gets at most `max_active` weights above zero; see `code_tile`.
     """
     G, p, width = weights.shape[1], cross.shape[0], cross.shape[1]
-    pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, shares)
+    pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, marks, errors)
     _, first, term = find_lines(ZERO, G)[:3]
     for row in range(start, stop, TILE):
         n_rows = min(TILE, stop - row)
@@ -134,14 +135,14 @@ def improve_rows(
 @training_entry
 def encode_rows(
     x, begin, cross, starts, stops, places, targets, pair_sizes, other, gram, max_active, rounds, bits, weights,
-    room, sizes, systems, active, shares, start, stop,
+    room, sizes, systems, active, marks, errors, start, stop,
 ):  # fmt: skip
     """Encode rows `start` to `stop`: the signs of ``x @ begin``, a map like `cross`, improved as `improve_rows` does.
 
     bits: uint8 (n, G * bytes of a code), the bits of each component from the lowest; weights: float32 (n, G).
     """
     G, p, width, d = weights.shape[1], cross.shape[0], cross.shape[1], gram.shape[0]
-    pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, shares)
+    pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, marks, errors)
     _, first, term = find_lines(ZERO, G)[:3]
     for row in range(start, stop, TILE):
         n_rows = min(TILE, stop - row)

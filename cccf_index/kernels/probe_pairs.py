@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from cccf_index.kernels.decorators import training_entry, training_kernel
+from cccf_index.kernels.linear_algebra import multiply_rows
 from cccf_index.kernels.memory import address_of, lowest_bit, view_row
 from cccf_index.kernels.row_vectors import COLUMNS, FLOAT, I16, I32, I64, LANES, load_lanes, point, splat
 
@@ -95,15 +96,6 @@ def make_pair_scratch(p: int, n_probes: int) -> PairScratch:
 
 
 @training_kernel
-def multiply(x, y):
-    """Return the inner product."""
-    total = np.float32(0)
-    for q in range(x.size):
-        total += x[q] * y[q]
-    return total
-
-
-@training_kernel
 def find_nth(values, n, nth):
     """Return the `nth` largest of n values, which are put into another order; `nth` counts from 1 (quickselect)."""
     first, last = 0, n - 1
@@ -163,7 +155,7 @@ def find_pairs(
                     bits &= bits - np.uint64(1)
                     i, probe = tile + bit // LANES, place + bit % LANES
                     if i < n_items and probe < thresholds.size:
-                        score = multiply(view_row(x, order[first + i], p, np.float32), vectors[probe])
+                        score = multiply_rows(view_row(x, order[first + i], p, np.float32), vectors[probe])
                         if score >= thresholds[probe]:
                             found[i, n_found[i]] = probe
                             scores[i, n_found[i]] = score
@@ -177,7 +169,7 @@ def find_pairs(
 @training_kernel
 def round_item(x, words):
     """Scale a vector to LENGTH, and round it; return LENGTH^2 over its length."""
-    length = max(np.sqrt(multiply(x, x)), np.float32(SHORTEST))
+    length = max(np.sqrt(multiply_rows(x, x)), np.float32(SHORTEST))
     size = np.float32(LENGTH) / length
     for q in range(x.size):
         words[q] = np.int16(np.rint(x[q] * size))
@@ -197,8 +189,8 @@ def keep_best(n, found, scores, excesses, thresholds, names, places, targets):
     written = 0
     for j in range(n):
         excess = scores[j] - thresholds[found[j]]
-        if excess > limit or ties > 0:
-            ties -= not excess > limit
+        if excess > limit or (excess == limit and ties > 0):
+            ties -= excess == limit
             places[written] = names[found[j]]
             targets[written] = scores[j]
             written += 1

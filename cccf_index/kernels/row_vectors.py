@@ -47,26 +47,39 @@ def multiply_add(builder, x, y, z):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x, y, z])
 
 
-def _make_multiply(n_rows):
-    """Return an intrinsic that multiplies `n_rows` rows by a matrix."""
+def _make_multiply(n_rows, n_vectors):
+    """Return an intrinsic that multiplies `n_rows` rows by a matrix, `n_vectors` of columns at a time."""
 
     def multiply(context, x, x_step, matrix, step, n, out, out_step, width):
         def generate(context, builder, signature, arguments):
             x, x_step, matrix, step, n, out, out_step, width = arguments
-            sums = [cgutils.alloca_once(builder, COLUMNS) for _ in range(n_rows)]
-            with cgutils.for_range_slice(builder, ir.Constant(I64, 0), width, ir.Constant(I64, LANES)) as (column, _):
-                for total in sums:
-                    builder.store(ir.Constant(COLUMNS, [0.0] * LANES), total)
+            sums = [[cgutils.alloca_once(builder, COLUMNS) for _ in range(n_vectors)] for _ in range(n_rows)]
+
+            def multiply_columns(column, n_vectors):
+                places = [builder.add(column, ir.Constant(I64, LANES * vector)) for vector in range(n_vectors)]
+                for row in range(n_rows):
+                    for vector in range(n_vectors):
+                        builder.store(ir.Constant(COLUMNS, [0.0] * LANES), sums[row][vector])
                 with cgutils.for_range(builder, n) as inner:
-                    line = builder.add(builder.mul(inner.index, step), column)
-                    columns = load_lanes(builder, matrix, line, COLUMNS)
-                    for row, total in enumerate(sums):
+                    line = builder.mul(inner.index, step)
+                    columns = [load_lanes(builder, matrix, builder.add(line, place), COLUMNS) for place in places]
+                    for row in range(n_rows):
                         place = builder.add(builder.mul(x_step, ir.Constant(I64, row)), inner.index)
                         value = splat(builder, builder.load(point(builder, x, place, FLOAT)), COLUMNS)
-                        builder.store(multiply_add(builder, value, columns, builder.load(total)), total)
-                for row, total in enumerate(sums):
-                    place = builder.add(builder.mul(out_step, ir.Constant(I64, row)), column)
-                    store_lanes(builder, builder.load(total), out, place)
+                        for total, part in zip(sums[row], columns, strict=False):
+                            builder.store(multiply_add(builder, value, part, builder.load(total)), total)
+                for row in range(n_rows):
+                    for total, place in zip(sums[row], places, strict=False):
+                        line = builder.mul(out_step, ir.Constant(I64, row))
+                        store_lanes(builder, builder.load(total), out, builder.add(line, place))
+
+            step_wide = ir.Constant(I64, n_vectors * LANES)
+            whole = builder.sub(width, builder.srem(width, step_wide))
+            with cgutils.for_range_slice(builder, ir.Constant(I64, 0), whole, step_wide) as (column, _):
+                multiply_columns(column, n_vectors)
+            if n_vectors > 1:
+                with cgutils.for_range_slice(builder, whole, width, ir.Constant(I64, LANES)) as (column, _):
+                    multiply_columns(column, 1)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 8), generate
@@ -79,28 +92,27 @@ def _make_multiply(n_rows):
     return intrinsic(multiply)
 
 
-multiply_four, multiply_one = _make_multiply(4), _make_multiply(1)
+multiply_four, multiply_one = _make_multiply(4, 1), _make_multiply(1, 4)
 
 
 @intrinsic
-def add_chosen(context, out, sizes, places, n, matrix, step, width):
-    """Add ``sum_j sizes[j] * matrix[places[j]]`` over n rows of a matrix to `out`.
+def add_chosen(context, out, base, sizes, places, n, matrix, step):
+    """Set LANES values of `out` to those of `base` plus ``sum_j sizes[j] * matrix[places[j]]`` over n rows of a matrix.
 
-    By address: out: float32 (width,), a multiple of LANES; sizes: float32 (n,); places: int32 (n,); matrix: float32,
-    whose rows begin `step` elements after one another.
+    By address: out, base: float32 (LANES,); sizes: float32 (n,); places: int32 (n,); matrix: float32, from the first of
+    its columns that are added; its rows begin `step` elements after one another.
     """
 
     def generate(context, builder, signature, arguments):
-        out, sizes, places, n, matrix, step, width = arguments
-        total = cgutils.alloca_once(builder, COLUMNS)
-        with cgutils.for_range_slice(builder, ir.Constant(I64, 0), width, ir.Constant(I64, LANES)) as (column, _):
-            builder.store(load_lanes(builder, out, column, COLUMNS), total)
-            with cgutils.for_range(builder, n) as inner:
-                row = builder.sext(builder.load(point(builder, places, inner.index, I32)), I64)
-                columns = load_lanes(builder, matrix, builder.add(builder.mul(row, step), column), COLUMNS)
-                size = splat(builder, builder.load(point(builder, sizes, inner.index, FLOAT)), COLUMNS)
-                builder.store(multiply_add(builder, size, columns, builder.load(total)), total)
-            store_lanes(builder, builder.load(total), out, column)
+        out, base, sizes, places, n, matrix, step = arguments
+        zero, total = ir.Constant(I64, 0), cgutils.alloca_once(builder, COLUMNS)
+        builder.store(load_lanes(builder, base, zero, COLUMNS), total)
+        with cgutils.for_range(builder, n) as inner:
+            row = builder.sext(builder.load(point(builder, places, inner.index, I32)), I64)
+            columns = load_lanes(builder, matrix, builder.mul(row, step), COLUMNS)
+            size = splat(builder, builder.load(point(builder, sizes, inner.index, FLOAT)), COLUMNS)
+            builder.store(multiply_add(builder, size, columns, builder.load(total)), total)
+        store_lanes(builder, builder.load(total), out, zero)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 7), generate
