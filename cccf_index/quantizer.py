@@ -193,13 +193,16 @@ class CompositionalQuantizer:
         """Return codes of items (n, p). The code of an item depends on no other item passed."""
         self._check_fitted()
         centred = _check_vectors(item_vectors, "item_vectors", self.d) - self.item_mean_
-        return self._make_encoders()[1].encode(centred)
+        return self._make_encoders()[1].encode(centred, "item_vectors")
 
     def encode_users(self, user_vectors: ArrayLike) -> CompositionalCodes:
         """Return codes of users (n, p). The code of a user depends on no other user passed."""
         self._check_fitted()
-        users = _check_vectors(user_vectors, "user_vectors", self.d)
-        return self._make_encoders()[2].encode(users)
+        x: Any = user_vectors
+        is_plain = isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous
+        if not (is_plain and x.shape[1:] == self.item_mean_.shape):
+            x = _check_vectors(x, "user_vectors", self.d)
+        return self._make_encoders()[2].encode(x, "user_vectors")
 
     def _make_encoders(self) -> tuple[Any, RowEncoder, RowEncoder]:
         """Return what was learned, and the encoders of items and users that are made of it, once."""

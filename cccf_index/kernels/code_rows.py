@@ -7,8 +7,8 @@ touches another, so results do not depend on which rows share a tile.
 import numpy as np
 
 from cccf_index.kernels.decorators import ZERO, training_entry, training_kernel
-from cccf_index.kernels.linear_algebra import add_scaled, copy_row
-from cccf_index.kernels.memory import address_of
+from cccf_index.kernels.linear_algebra import add_scaled, copy_row, multiply_rows
+from cccf_index.kernels.memory import address_of, view_row
 from cccf_index.kernels.row_updates import (
     add_pairs,
     drop_component,
@@ -48,27 +48,24 @@ def code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch):
         else:
             for line in range(systems.shape[0]):
                 systems[line, t] = 0
-    for turn in range(rounds):
+    step = 0  # first `rounds` of bits and weights; then a component is dropped, and bits and weights follow, in turn
+    while step < rounds + 2 * (G - max_active):
+        is_drop = step >= rounds and (step - rounds) % 2 == 0
         are_done = True
         for t in range(n_rows):
-            if active[t, G]:
+            if is_drop:
+                active[t, G] = True
+                drop_component(t, room, sizes, systems, active, marks, most)
+            elif active[t, G]:
                 places, _, size = find_pairs(row + t, pairs)
                 flips = flip_bits(t, places, size, rounds, gram, other, *scratch)
-                active[t, G] = turn == 0 or flips > 0
-                are_done &= not active[t, G]
+                active[t, G] = step == 0 or step >= rounds or flips > 0
+            are_done &= not active[t, G]
         if are_done:
-            break
-        solve_weights(r, room, sizes, systems, active, marks, most)
-    for t in range(n_rows):
-        active[t, G] = True
-    for _ in range(G - max_active):
-        for t in range(n_rows):
-            drop_component(t, room, sizes, systems, active, marks, most)
-        solve_weights(r, room, sizes, systems, active, marks, most)
-        for t in range(n_rows):
-            places, _, size = find_pairs(row + t, pairs)
-            flip_bits(t, places, size, rounds, gram, other, *scratch)
-        solve_weights(r, room, sizes, systems, active, marks, most)
+            step = rounds
+        else:
+            solve_weights(r, room, sizes, systems, active, marks, most)
+            step += 1
     for t in range(n_rows):
         active[t, G] = systems[values, t] <= systems[olds, t]
 
@@ -134,21 +131,24 @@ def improve_rows(
 # d * p products for each map
 @training_entry
 def encode_rows(
-    x, begin, cross, starts, stops, places, targets, pair_sizes, other, gram, max_active, rounds, bits, weights,
-    room, sizes, systems, active, marks, errors, start, stop,
+    x, most_squares, begin, cross, starts, stops, places, targets, pair_sizes, other, gram, max_active, rounds,
+    bits, weights, room, sizes, systems, active, marks, errors, start, stop,
 ):  # fmt: skip
     """Encode rows `start` to `stop`: the signs of ``x @ begin``, a map like `cross`, improved as `improve_rows` does.
 
-    bits: uint8 (n, G * bytes of a code), the bits of each component from the lowest; weights: float32 (n, G).
+    bits: uint8 (n, G * bytes of a code), the bits of each component from the lowest; weights: float32 (n, G). Returns
+    whether all weights are finite, and the squares of each vector add up to at most `most_squares`, float32.
     """
+    is_safe = True
     G, p, width, d = weights.shape[1], cross.shape[0], cross.shape[1], gram.shape[0]
     pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, marks, errors)
     _, first, term = find_lines(ZERO, G)[:3]
     for row in range(start, stop, TILE):
         n_rows = min(TILE, stop - row)
         vectors = x + 4 * row * p
-        multiply_tile(vectors, p, address_of(begin), width, p, address_of(room[first]), width, width, n_rows)
-        multiply_tile(vectors, p, address_of(cross), width, p, address_of(room[term]), width, width, n_rows)
+        for is_term in range(2):
+            matrix, out = address_of(cross if is_term else begin), address_of(room[term if is_term else first])
+            multiply_tile(vectors, p, matrix, width, p, out, width, width, n_rows)
         for t in range(n_rows):
             round_row(room[first + t], sizes[t], d // G, max_active)
             write_code(room[first + t], sizes[t], d // G, bits[row + t], weights[row + t])
@@ -156,6 +156,11 @@ def encode_rows(
         for t in range(n_rows):
             if active[t, G]:
                 write_code(room[first + t], sizes[t], d // G, bits[row + t], weights[row + t])
+            for k in range(G):
+                is_safe &= np.isfinite(weights[row + t, k])
+            vector = view_row(x, row + t, p, np.float32)
+            is_safe &= multiply_rows(vector, vector) <= most_squares
+    return is_safe
 
 
 @training_kernel

@@ -7,6 +7,7 @@ least-squares system of its weights.
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ from cccf_index.kernels.row_vectors import (
 
 ALL_LANES = np.uint64(2**LANES - 1)
 LEAST_RIDGE = 1e-30
+MOST_KEPT = 2**20  # bytes of scratch that a thread keeps
+_kept = threading.local()
 
 
 class Scratch(NamedTuple):
@@ -52,6 +55,17 @@ def make_scratch(d: int, n_components: int, most_pairs: int) -> Scratch:
         np.zeros((TILE * most_pairs + 1, -(-(G + 1) // LANES) * LANES), np.float32),
         np.empty((2, most_pairs), np.float32),
     )
+
+
+def borrow_scratch(d: int, n_components: int, most_pairs: int) -> Scratch:
+    """Return the room of this thread, which is kept for the next call unless it is large."""
+    key = (d, n_components, most_pairs)
+    if getattr(_kept, "key", None) == key:
+        return _kept.scratch
+    scratch = make_scratch(*key)
+    if scratch.room.nbytes + scratch.systems.nbytes + scratch.marks.nbytes <= MOST_KEPT:
+        _kept.key, _kept.scratch = key, scratch
+    return scratch
 
 
 # Lines of `room` after the products, TILE * G of them: signs, linear terms and diagonals of each row, then one line

@@ -7,13 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _threads
+from cccf_index import _check, _threads
 from cccf_index.codes import CompositionalCodes, no_words
 from cccf_index.kernels import code_rows
-from cccf_index.kernels.row_updates import make_scratch
+from cccf_index.kernels.row_updates import borrow_scratch
 from cccf_index.learning.plan import LearningPlan
 from cccf_index.learning.probes import CHUNK, Probes, ProbeTable
 from cccf_index.learning.rows import ROUNDS, ExtraPairs, Frame, get_address, pad_columns
+
+SAFE_SQUARES = np.float32(_check.SAFE_SQUARES)
 
 
 class RowEncoder(NamedTuple):
@@ -38,29 +40,41 @@ class RowEncoder(NamedTuple):
             first, cross, gram, ExtraPairs.empty(len(gram)), probes.make_table() if probes else None, shape, max_active
         )
 
-    def encode(self, x: NDArray[np.float32]) -> CompositionalCodes:
-        """Return the codes of vectors (n, p), contiguous; the code of a row depends on no other row."""
+    def encode(self, x: NDArray[np.float32], name: str) -> CompositionalCodes:
+        """Return the codes of vectors `name` (n, p), contiguous; the code of a row depends on no other row.
+
+        They need not be checked: the kernel tells whether they are finite, so that one query does not wait for that.
+        """
         words = no_words(*self.shape)
         bits = np.empty((len(x), *words.shape[1:]), dtype=words.dtype)
         weights = np.empty((len(x), self.shape[0]), dtype=np.float32)
         if self.probes is None:
-            self._fill(x, self.none, bits, weights)
+            is_safe = self._fill(x, self.none, bits, weights)
         else:
+            is_safe = True
             for start in range(0, len(x), CHUNK):
                 rows = slice(start, start + CHUNK)
-                self._fill(x[rows], self.probes.find_pairs(x[rows]), bits[rows], weights[rows])
-        if np.isfinite(weights).all():
+                is_safe &= self._fill(x[rows], self.probes.find_pairs(x[rows]), bits[rows], weights[rows])
+        if is_safe:
             return CompositionalCodes._trusted(bits, weights, self.shape[1])
-        return CompositionalCodes(bits, weights, self.shape[1])  # says which weight is not finite
+        _check.matrix(x, name, x.shape[1])
+        return CompositionalCodes(bits, weights, self.shape[1])  # the vectors are good: some weight may not be
 
     def _fill(
         self, x: NDArray[np.float32], pairs: ExtraPairs, bits: NDArray[np.uint8], weights: NDArray[np.float32]
-    ) -> None:
+    ) -> bool:
+        """Fill the codes of rows; return whether vectors and weights are surely finite."""
         most, octets = pairs.count_most(), bits.reshape(len(x), -1).view(np.uint8)
-        form = (get_address(x), self.start, self.cross, *pairs, self.gram, self.max_active, ROUNDS, octets, weights)
+        vectors = (get_address(x), SAFE_SQUARES, self.start, self.cross)
+        form = (*vectors, *pairs, self.gram, self.max_active, ROUNDS, octets, weights)
+        are_safe = []
 
         def work(start: int, stop: int) -> None:
-            scratch = make_scratch(len(self.gram), self.shape[0], most)
-            code_rows.encode_rows(*form, *scratch, start, stop)
+            scratch = borrow_scratch(len(self.gram), self.shape[0], most)
+            are_safe.append(code_rows.encode_rows(*form, *scratch, start, stop))
 
-        _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
+        if len(x) == 1:
+            work(0, 1)
+        else:
+            _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
+        return all(are_safe)

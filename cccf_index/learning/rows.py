@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cccf_index import _threads
 from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels import code_rows
-from cccf_index.kernels.row_updates import make_scratch
+from cccf_index.kernels.row_updates import borrow_scratch
 from cccf_index.kernels.row_vectors import LANES
 
 ROUNDS = 4  # of bits and weights in one update of a row
@@ -61,7 +61,7 @@ class ExtraPairs(NamedTuple):
 
     def count_most(self) -> int:
         """Return the number of pairs of the row that has the most."""
-        return int((self.stops - self.starts).max(initial=0))
+        return int((self.stops - self.starts).max()) if len(self.starts) else 0
 
 
 class CodedRows(NamedTuple):
@@ -109,7 +109,7 @@ class CodedRows(NamedTuple):
         form = (pad_columns(frame.cross.T), *extra, pad_columns(frame.gram), max_active, rounds)
 
         def work(start: int, stop: int) -> None:
-            scratch = make_scratch(d, n_components, extra.count_most())
+            scratch = borrow_scratch(d, n_components, extra.count_most())
             code_rows.improve_rows(get_address(vectors), *form, self.signs, self.weights, *scratch, start, stop)
 
         _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
