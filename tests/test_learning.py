@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_helpers import embeddings
 
-from cccf_index.learning.rows import CodedRows, ExtraPairs, Frame, compute_moment, pad_columns
+from cccf_index.learning.moments import compute_moment
+from cccf_index.learning.rows import CodedRows, ExtraPairs, Frame, pad_columns
 from cccf_index.learning.start import compute_balanced_maps
 
 

@@ -4,6 +4,7 @@
 |---|---|
 | `plan` | the checked parameters of a quantizer |
 | `sides` | the vectors of users and items that are learned from, and the error over all pairs |
+| `moments` | second moments of rows, which the error depends on |
 | `start` | codes before they are improved |
 | `rows` | codes of many rows, and one update of all of them |
 | `alternation` | updates of both sides in turn, until the error hardly falls |

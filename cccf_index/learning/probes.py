@@ -18,6 +18,7 @@ LIST = 50  # items at the head of a probe's list, or a twentieth of all items if
 MOST_LISTS = 256  # lists that an item is fitted to, at most
 LIST_SHARE = 0.1  # weight of the errors at the head of lists, relative to the errors of all pairs
 BATCH = 64  # probes that are compared with all items at a time
+GROUP = 32  # scores of which only the largest is looked at first
 CHUNK = 2048  # items that are compared with all probes at a time
 
 
@@ -43,8 +44,9 @@ class Probes(NamedTuple):
             for batch in range(start, stop):
                 rows = slice(len(vectors) * batch // n_batches, len(vectors) * (batch + 1) // n_batches)
                 scores = vectors[rows] @ sides.items.T
-                thresholds[rows] = np.partition(scores, -head, axis=1)[:, -head]
-                tied[rows] = np.count_nonzero(scores >= thresholds[rows, None], axis=1) > 2 * head
+                for row, line in zip(range(*rows.indices(len(vectors))), scores, strict=True):
+                    thresholds[row], count = find_largest(line, head)
+                    tied[row] = count > 2 * head
 
         _threads.run_chunks(work, n_batches, _threads.thread_count(0), least=1, most=4)
         vectors, thresholds = vectors[~tied], thresholds[~tied]  # a list of ties has no head
@@ -60,6 +62,16 @@ class Probes(NamedTuple):
     def make_table(self) -> ProbeTable:
         """Lay the probes out for a search of the lists that items belong to."""
         return ProbeTable.from_probes(self)
+
+
+def find_largest(scores: NDArray[np.float32], nth: int) -> tuple[np.float32, int]:
+    """Return the `nth` largest score, and how many reach it."""
+    n_groups = len(scores) // GROUP
+    if n_groups >= nth:  # at least `nth` scores reach the `nth` largest of the groups' maxima, and few others
+        largest = scores[: n_groups * GROUP].reshape(GROUP, n_groups).max(axis=0)
+        scores = scores[scores >= np.partition(largest, -nth)[-nth]]
+    found = np.partition(scores, -nth)[-nth]
+    return found, int(np.count_nonzero(scores >= found))
 
 
 class ProbeTable(NamedTuple):

@@ -86,6 +86,10 @@ class CodedRows(NamedTuple):
         """Return the signs by component, (n, G, r)."""
         return self.signs.reshape(*self.weights.shape, self.signs.shape[1] // self.weights.shape[1])
 
+    def take(self, rows: slice) -> CodedRows:
+        """Return some of the rows, which an update changes here as well."""
+        return CodedRows(self.signs[rows], self.weights[rows])
+
     def expand(self) -> NDArray[np.float32]:
         """Return the expanded vectors (n, G * r): weight times sign."""
         return (self._split() * self.weights[:, :, None]).reshape(self.signs.shape)
@@ -156,9 +160,3 @@ def is_singular(gram: NDArray[Any]) -> bool:
     except np.linalg.LinAlgError:
         return True
     return bool(np.square(np.diag(factor)).min() < np.finfo(np.float32).eps * energy)
-
-
-def compute_moment(x: NDArray[Any], weights: NDArray[Any], y: NDArray[Any] | None = None) -> NDArray[np.float64]:
-    """Return the second moment ``sum_i weights_i * x_i y_i^T``; y is x if it is None."""
-    weighted = (x * weights[:, None].astype(np.float32)).astype(np.float32)
-    return (weighted.T @ (x if y is None else y)).astype(np.float64)
