@@ -184,20 +184,23 @@ def flip_bit(t, q, places, size, gram, other, room, sizes, systems, marks, error
     products, signs, term, diagonal, gradient = find_lines(t, G)[:5]
     change = np.float32(-2) * room[signs, q]
     own = address_of(room[products])
-    for j in range(G):
-        add_to_system(systems, t, G + 1, j, k, change * read(own, j * width + q, np.float32))
-    add_to_system(systems, t, G + 1, k, G, change * room[term, q])
-    systems[k * (G + 1) + k, t] += 4 * room[diagonal, q]
+    totals = marks[marks.shape[0] - 1]
     if n:
         for j in range(n):
             errors[1, j] = other[places[j], q]
         sum_marks(t, n, marks, errors)
-        totals = marks[marks.shape[0] - 1]
-        for j in range(G + 1):
-            add_to_system(systems, t, G + 1, j, k, change * size * totals[j])
-        for j in range(n):
-            marks[t * errors.shape[1] + j, k] += change * errors[1, j]
-            errors[0, j] += change * size * sizes[t, k] * errors[1, j]
+    else:
+        fill_row(totals, np.float32(0))
+    for j in range(G):
+        add_to_system(systems, t, G + 1, j, k, change * (read(own, j * width + q, np.float32) + size * totals[j]))
+    add_to_system(systems, t, G + 1, k, G, change * (room[term, q] + size * totals[G]))
+    systems[k * (G + 1) + k, t] += 4 * room[diagonal, q]
+    column, wrong, first = address_of(errors[1]), address_of(errors), t * errors.shape[1]
+    for j in range(n):
+        value = change * read(column, j, np.float32)
+        place = (first + j) * marks.shape[1] + k
+        write(address_of(marks), place, read(address_of(marks), place, np.float32) + value)
+        write(wrong, j, read(wrong, j, np.float32) + size * sizes[t, k] * value)
     line, change_of_slope = address_of(gram) + 4 * q * width, change * sizes[t, k]
     add_to_both(line, address_of(room[products + k]), change, address_of(room[gradient]), change_of_slope, width)
     room[signs, q] = -room[signs, q]

@@ -19,7 +19,7 @@ MOST_LISTS = 256  # lists that an item is fitted to, at most
 LIST_SHARE = 0.1  # weight of the errors at the head of lists, relative to the errors of all pairs
 BATCH = 64  # probes that are compared with all items at a time
 GROUP = 32  # scores of which only the largest is looked at first
-CHUNK = 2048  # items that are compared with all probes at a time
+CHUNK = 8192  # items that are compared with all probes at a time
 
 
 class Probes(NamedTuple):
