@@ -98,64 +98,47 @@ def fill_terms(t, places, targets, size, gram, other, scratch):
     systems[find_numbers(G)[5], t] = places.size
 
 
-# x: the address of float32 (n, p); cross: float32 (p, padded d), the map to linear terms; starts, stops: int64 (n,), or
-# (0,) if there are no pairs: where the extra pairs of each row stand in places: int32 (pairs,), rows of `other`, and
-# targets: float32 (pairs,); pair_sizes: float32 (n,); other: float32 (m, padded d); gram: float32 (d, padded d);
-# rounds: of bits and weights. Then follows a `Scratch`.
+# x: the address of float32 (n, p); begin: float32 (p, padded d), or (0, any) to improve codes; cross: float32
+# (p, padded d), the map to linear terms; starts, stops: int64 (n,), or (0,) if there are no pairs: where the extra pairs
+# of each row stand in places: int32 (pairs,), rows of `other`, and targets: float32 (pairs,); pair_sizes: float32 (n,);
+# other: float32 (m, padded d); gram: float32 (d, padded d); rounds: of bits and weights. Then follows a `Scratch`.
+# One entry point for both: most of it is `code_tile`, which takes seconds to compile. d * p products for each map.
 @training_entry
-def improve_rows(
-    x, cross, starts, stops, places, targets, pair_sizes, other, gram, max_active, rounds, signs, weights,
-    room, sizes, systems, active, marks, errors, start, stop,
-):  # fmt: skip
-    """Improve rows `start` to `stop`, in place: signs, int8 (n, d), and weights, float32 (n, G), both contiguous.
-
-    Each gets at most `max_active` weights above zero; see `code_tile`.
-    """
-    G, p, width = weights.shape[1], cross.shape[0], cross.shape[1]
-    pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, marks, errors)
-    _, first, term = find_lines(ZERO, G)[:3]
-    for row in range(start, stop, TILE):
-        n_rows = min(TILE, stop - row)
-        multiply_tile(x + 4 * row * p, p, address_of(cross), width, p, address_of(room[term]), width, width, n_rows)
-        for t in range(n_rows):
-            copy_row(room[first + t], signs[row + t])
-            copy_row(sizes[t], weights[row + t])
-        code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch)
-        for t in range(n_rows):
-            if active[t, G]:
-                for q in range(signs.shape[1]):
-                    signs[row + t, q] = np.int8(1) if room[first + t, q] > 0 else np.int8(-1)
-                copy_row(weights[row + t], sizes[t])
-
-
-# d * p products for each map
-@training_entry
-def encode_rows(
+def code_rows(
     x, most_squares, begin, cross, starts, stops, places, targets, pair_sizes, other, gram, max_active, rounds,
-    bits, weights, room, sizes, systems, active, marks, errors, start, stop,
+    signs, bits, weights, room, sizes, systems, active, marks, errors, start, stop,
 ):  # fmt: skip
-    """Encode rows `start` to `stop`: the signs of ``x @ begin``, a map like `cross`, improved as `improve_rows` does.
+    """Improve the codes of rows `start` to `stop`, or encode them: the signs of ``x @ begin``, improved.
 
-    bits: uint8 (n, G * bytes of a code), the bits of each component from the lowest; weights: float32 (n, G). Returns
-    whether all weights are finite, and the squares of each vector add up to at most `most_squares`, float32.
+    Each gets at most `max_active` weights above zero; see `code_tile`. Codes to improve, in place, are signs: int8
+    (n, d); encoded ones are bits: uint8 (n, G * bytes of a code), of each component from the lowest; both have weights:
+    float32 (n, G). All are contiguous. Returns whether all weights are finite, and the squares of each vector add up to
+    at most `most_squares`, float32.
     """
-    is_safe = True
+    is_safe, is_new = True, begin.shape[0] > 0
     G, p, width, d = weights.shape[1], cross.shape[0], cross.shape[1], gram.shape[0]
     pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, marks, errors)
     _, first, term = find_lines(ZERO, G)[:3]
     for row in range(start, stop, TILE):
         n_rows = min(TILE, stop - row)
-        vectors = x + 4 * row * p
-        for is_term in range(2):
+        for is_term in range(0 if is_new else 1, 2):
             matrix, out = address_of(cross if is_term else begin), address_of(room[term if is_term else first])
-            multiply_tile(vectors, p, matrix, width, p, out, width, width, n_rows)
+            multiply_tile(x + 4 * row * p, p, matrix, width, p, out, width, width, n_rows)
         for t in range(n_rows):
-            round_row(room[first + t], sizes[t], d // G, max_active)
-            write_code(room[first + t], sizes[t], d // G, bits[row + t], weights[row + t])
+            if is_new:
+                round_row(room[first + t], sizes[t], d // G, max_active)
+                write_code(room[first + t], sizes[t], d // G, bits[row + t], weights[row + t])
+            else:
+                copy_row(room[first + t], signs[row + t])
+                copy_row(sizes[t], weights[row + t])
         code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch)
         for t in range(n_rows):
-            if active[t, G]:
+            if active[t, G] and is_new:
                 write_code(room[first + t], sizes[t], d // G, bits[row + t], weights[row + t])
+            elif active[t, G]:
+                for q in range(d):
+                    signs[row + t, q] = np.int8(1) if room[first + t, q] > 0 else np.int8(-1)
+                copy_row(weights[row + t], sizes[t])
             for k in range(G):
                 is_safe &= np.isfinite(weights[row + t, k])
             vector = view_row(x, row + t, p, np.float32)

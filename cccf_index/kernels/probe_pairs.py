@@ -25,7 +25,7 @@ from cccf_index.kernels.row_vectors import COLUMNS, FLOAT, I16, I32, I64, LANES,
 LENGTH = 32000  # of rounded vectors: no sum of products leaves 32 bits, nor a number 16
 ITEMS = 4  # that are compared with a block of LANES probes at a time
 BATCH = 32  # items that are compared with a block before the next one is loaded
-SHORTEST = 1e-28  # LENGTH^2 / SHORTEST does not overflow float32
+SHORTEST = 1e-18  # of what vectors are divided by; the square of anything longer is a float32 above zero
 WORDS, SUMS = ir.VectorType(I16, 2 * LANES), ir.VectorType(I32, LANES)
 
 

@@ -13,9 +13,9 @@ from cccf_index.kernels import code_rows
 from cccf_index.kernels.row_updates import borrow_scratch
 from cccf_index.learning.plan import LearningPlan
 from cccf_index.learning.probes import CHUNK, Probes, ProbeTable
-from cccf_index.learning.rows import ROUNDS, ExtraPairs, Frame, get_address, pad_columns
+from cccf_index.learning.rows import ROUNDS, SAFE_SQUARES, ExtraPairs, Frame, get_address, pad_columns
 
-SAFE_SQUARES = np.float32(_check.SAFE_SQUARES)
+NO_SIGNS = np.empty((0, 0), np.int8)
 
 
 class RowEncoder(NamedTuple):
@@ -65,13 +65,13 @@ class RowEncoder(NamedTuple):
     ) -> bool:
         """Fill the codes of rows; return whether vectors and weights are surely finite."""
         most, octets = pairs.count_most(), bits.reshape(len(x), -1).view(np.uint8)
-        vectors = (get_address(x), SAFE_SQUARES, self.start, self.cross)
-        form = (*vectors, *pairs, self.gram, self.max_active, ROUNDS, octets, weights)
+        problem = (self.start, self.cross, *pairs, self.gram, self.max_active, ROUNDS)
+        form = (get_address(x), SAFE_SQUARES, *problem, NO_SIGNS, octets, weights)
         are_safe = []
 
         def work(start: int, stop: int) -> None:
             scratch = borrow_scratch(len(self.gram), self.shape[0], most)
-            are_safe.append(code_rows.encode_rows(*form, *scratch, start, stop))
+            are_safe.append(code_rows.code_rows(*form, *scratch, start, stop))
 
         if len(x) == 1:
             work(0, 1)

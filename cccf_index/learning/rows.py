@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _threads
+from cccf_index import _check, _threads
 from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels import code_rows
 from cccf_index.kernels.row_updates import borrow_scratch
 from cccf_index.kernels.row_vectors import LANES
 
 ROUNDS = 4  # of bits and weights in one update of a row
+SAFE_SQUARES = np.float32(_check.SAFE_SQUARES)
 RANK_TOLERANCE = 1e-6  # of the largest singular value: float32 vectors cannot tell smaller ones from rounding
 
 
@@ -110,11 +111,13 @@ class CodedRows(NamedTuple):
         d, n_components = len(frame.gram), self.weights.shape[1]
         extra = ExtraPairs.empty(d) if pairs is None else pairs
         vectors = np.ascontiguousarray(x, dtype=np.float32)
-        form = (pad_columns(frame.cross.T), *extra, pad_columns(frame.gram), max_active, rounds)
+        cross, most = pad_columns(frame.cross.T), extra.count_most()
+        problem = (cross[:0], cross, *extra, pad_columns(frame.gram), max_active, rounds)
+        codes = (self.signs, np.empty((0, 0), np.uint8), self.weights)
 
         def work(start: int, stop: int) -> None:
-            scratch = borrow_scratch(d, n_components, extra.count_most())
-            code_rows.improve_rows(get_address(vectors), *form, self.signs, self.weights, *scratch, start, stop)
+            scratch = borrow_scratch(d, n_components, most)
+            code_rows.code_rows(get_address(vectors), SAFE_SQUARES, *problem, *codes, *scratch, start, stop)
 
         _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
 
