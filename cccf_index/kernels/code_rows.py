@@ -99,8 +99,8 @@ def fill_terms(t, places, targets, size, gram, other, scratch):
 
 
 # x: the address of float32 (n, p); begin: float32 (p, padded d), or (0, any) to improve codes; cross: float32
-# (p, padded d), the map to linear terms; starts, stops: int64 (n,), or (0,) if there are no pairs: where the extra pairs
-# of each row stand in places: int32 (pairs,), rows of `other`, and targets: float32 (pairs,); pair_sizes: float32 (n,);
+# (p, padded d), the map to linear terms; starts, stops: int64 (n,), or (0,) if there are no pairs: where the pairs of
+# each row stand in places: int32 (pairs,), rows of `other`, and targets: float32 (pairs,); pair_sizes: float32 (n,);
 # other: float32 (m, padded d); gram: float32 (d, padded d); rounds: of bits and weights. Then follows a `Scratch`.
 # One entry point for both: most of it is `code_tile`, which takes seconds to compile. d * p products for each map.
 @training_entry
