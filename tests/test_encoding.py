@@ -119,6 +119,7 @@ def test_a_code_depends_on_no_other_row(shape, is_item):
         faiss.omp_set_num_threads(threads)
     order = rng.permutation(len(items))
     assert encoder.encode(np.ascontiguousarray(items[order]), "x") == expected[order]
+    assert encoder.encode(items[:0], "x") == expected[:0]
     for i in range(20):
         assert encoder.encode(items[i : i + 1], "x") == expected[i]
         assert encoder.encode(items[i : i + 5], "x") == expected[i : i + 5]

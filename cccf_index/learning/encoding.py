@@ -64,7 +64,7 @@ class RowEncoder(NamedTuple):
         self, x: NDArray[np.float32], pairs: ExtraPairs, bits: NDArray[np.uint8], weights: NDArray[np.float32]
     ) -> bool:
         """Fill the codes of rows; return whether vectors and weights are surely finite."""
-        most, octets = pairs.count_most(), bits.reshape(len(x), -1).view(np.uint8)
+        most, octets = pairs.count_most(), bits.reshape(len(x), bits.shape[1] * bits.shape[2]).view(np.uint8)
         problem = (self.start, self.cross, *pairs, self.gram, self.max_active, ROUNDS)
         form = (get_address(x), SAFE_SQUARES, *problem, NO_SIGNS, octets, weights)
         are_safe = []
