@@ -25,7 +25,7 @@ from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF
 from cccf_index.comparison import drop_seen
 from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import catalogue_ndcg, recall
-from cccf_index.learning.rows import compute_moment
+from cccf_index.learning.moments import compute_moment
 from cccf_index.learning.start import compute_balanced_maps
 from cccf_index.quantizer import CompositionalQuantizer
 

@@ -14,11 +14,12 @@ from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
 from cccf_index.codes import CompositionalCodes
 from cccf_index.learning.alternation import Encoder, learn_codes
+from cccf_index.learning.encoding import RowEncoder
 from cccf_index.learning.heads import Heads
 from cccf_index.learning.history import Iteration
 from cccf_index.learning.plan import MAX_DIMENSION, LearningPlan
-from cccf_index.learning.probes import CHUNK, Probes
-from cccf_index.learning.rows import CodedRows, Frame, map_rows, multiply_rows
+from cccf_index.learning.probes import Probes
+from cccf_index.learning.rows import Frame, multiply_rows
 from cccf_index.learning.sides import Sides, sample_rows
 from cccf_index.storage import container
 
@@ -84,6 +85,7 @@ class CompositionalQuantizer:
     item_mean_: NDArray[np.float32]
     _plan: LearningPlan
     _encoder: Encoder
+    _encoders: tuple[Any, RowEncoder, RowEncoder] | None = None  # made of `_encoder`
     _columns: tuple[Any, NDArray[np.float32]] | None = None  # `query_map`, and its transpose for the kernel
 
     def __init__(
@@ -191,26 +193,27 @@ class CompositionalQuantizer:
         """Return codes of items (n, p). The code of an item depends on no other item passed."""
         self._check_fitted()
         centred = _check_vectors(item_vectors, "item_vectors", self.d) - self.item_mean_
-        return self._encode(
-            centred, self._encoder.items, self._encoder.item_start, self._plan.max_active, self._encoder.probes
-        )
+        return self._make_encoders()[1].encode(centred, "item_vectors")
 
     def encode_users(self, user_vectors: ArrayLike) -> CompositionalCodes:
         """Return codes of users (n, p). The code of a user depends on no other user passed."""
         self._check_fitted()
-        users = _check_vectors(user_vectors, "user_vectors", self.d)
-        return self._encode(users, self._encoder.users, self._encoder.user_start, self._plan.max_active_users, None)
+        x: Any = user_vectors
+        is_plain = isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous
+        if not (is_plain and x.shape[1:] == self.item_mean_.shape):
+            x = _check_vectors(x, "user_vectors", self.d)
+        return self._make_encoders()[2].encode(x, "user_vectors")
 
-    def _encode(
-        self, x: NDArray[np.float32], frame: Frame, first: NDArray[np.float32], max_active: int, probes: Probes | None
-    ) -> CompositionalCodes:
-        parts = []
-        for start in range(0, max(len(x), 1), CHUNK):
-            rows = x[start : start + CHUNK]
-            coded = CodedRows.from_vectors(map_rows(rows, first), self._plan.n_components, max_active)
-            coded.improve(rows, frame, max_active, probes.find_pairs(rows) if probes else None)
-            parts.append(coded.pack())
-        return CompositionalCodes.concatenate(parts)
+    def _make_encoders(self) -> tuple[Any, RowEncoder, RowEncoder]:
+        """Return what was learned, and the encoders of items and users that are made of it, once."""
+        if self._encoders is None or self._encoders[0] is not self._encoder:
+            learned, plan = self._encoder, self._plan
+            self._encoders = (
+                learned,
+                RowEncoder.from_frame(learned.items, learned.item_start, learned.probes, plan, plan.max_active),
+                RowEncoder.from_frame(learned.users, learned.user_start, None, plan, plan.max_active_users),
+            )
+        return self._encoders
 
     @_threads.limit_blas()
     def _fit_to_heads(

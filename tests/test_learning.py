@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_helpers import embeddings
 
-from cccf_index.kernels import code_rows
-from cccf_index.learning.rows import CodedRows, ExtraPairs, Frame, compute_moment
+from cccf_index.learning.moments import compute_moment
+from cccf_index.learning.rows import CodedRows, ExtraPairs, Frame, pad_columns
 from cccf_index.learning.start import compute_balanced_maps
 
 
@@ -23,11 +23,12 @@ def row_problem(seed, n, n_components, r, n_pairs=0):
         counts = rng.integers(0, n_pairs + 1, n)
         starts = np.concatenate([[0], np.cumsum(counts)])
         pairs = ExtraPairs(
-            starts,
+            starts[:-1],
+            starts[1:],
             rng.integers(0, len(y), starts[-1]).astype(np.int32),
             rng.standard_normal(starts[-1]).astype(np.float32),
             rng.random(n).astype(np.float32),
-            y,
+            pad_columns(y),
         )
     return x, frame, coded, pairs
 
@@ -37,8 +38,8 @@ def values(x, frame, coded, pairs):
     rows = coded.expand().astype(np.float64)
     result = np.einsum("ij,ij->i", rows @ frame.gram, rows) - 2 * np.einsum("ij,ij->i", rows, x @ frame.cross.T)
     for i in range(len(rows) if pairs else 0):
-        own = slice(pairs.indptr[i], pairs.indptr[i + 1])
-        errors = pairs.targets[own] - pairs.other[pairs.indices[own]] @ rows[i]
+        own = slice(pairs.starts[i], pairs.stops[i])
+        errors = pairs.targets[own] - pairs.other[pairs.indices[own], : rows.shape[1]] @ rows[i]
         result[i] += pairs.sizes[i] * (np.square(errors).sum() - np.square(pairs.targets[own]).sum())
     return result
 
@@ -100,10 +101,7 @@ def test_balanced_maps_are_the_singular_directions_of_the_scores():
 def test_the_kernel_leaves_a_row_that_it_cannot_improve():
     gram = np.zeros((8, 8), np.float32)
     coded = CodedRows.from_vectors(np.ones((3, 8), np.float32), 2, 2)
-    none = ExtraPairs.empty(3, 8)
-    form = (none.indptr, none.indices, none.targets, none.sizes, none.other, np.zeros((3, 8), np.float32), gram)
-    scratch = code_rows.make_scratch(8, 2)
-    code_rows.code_rows(*form, 2, 4, coded.signs, coded.weights, *scratch, 0, 3)
+    coded.improve(np.ones((3, 8), np.float32), Frame(gram, gram), 2)
     assert np.isfinite(coded.weights).all()
 
 

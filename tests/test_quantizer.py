@@ -256,8 +256,8 @@ def test_lists_of_ties_and_items_beyond_all_lists_cost_little():
     fitted = quantizer().fit(items, users)
     probes = fitted._encoder.probes
     assert 1000 < len(probes.vectors) <= 2500
-    pairs = probes.find_pairs((items[:50] - fitted.item_mean_) * 1000)
-    assert np.diff(pairs.indptr).max() <= 256
+    pairs = probes.make_table().find_pairs((items[:50] - fitted.item_mean_) * 1000)
+    assert (pairs.stops - pairs.starts).max() <= 256
     assert np.isfinite(fitted.encode_items(items[:50] * 1000).weights).all()
     tied = quantizer().fit(np.ones((100, 4)), users[1::2, :4])
     assert tied._encoder.probes is None

@@ -9,14 +9,17 @@ From the outside in, a search goes through
 | `bounds` | how good a block can be at most, so that most are skipped |
 | `sketches` | queries prepared for 16-bit estimates of scores |
 | `block` | the estimates of 64 rows at a time, in LLVM's vectors |
-| `scoring` | exact scores of the few rows that are left |
 | `filters` | deleted and excluded items |
-| `heaps` | the best items of each query, and the order of equal scores |
+| `collection` | rows that may be good enough, and what the k best of them reach at least |
+| `scoring` | exact scores of the few rows that are left |
+| `sorting` | those in order: score descending, then id ascending |
+| `heaps` | the best items of each query over several segments |
 
 They share `calls` (queries, filters and tables of one call as a record), `layout` (segments as records), `memory`
-(access by address), `limits` (why no sum overflows), `lookup` (binary search, ids), `query_weights` (their integer
-weights), `decorators` and `inner` (how kernels are compiled) and `cache` (how compiled kernels are kept on disk;
-`cache_places`: in which folders). Other kernels are `refinement` (inner products with full vectors) and `sorting` (the
-best of them in order), `building` (distances from cell centres) and, for training, `linear_algebra`, `rating_rows` and
-`code_rows`.
+(access by address), `limits` (why no sum overflows), `lookup` (binary search, ids), `query_codes` and `query_weights`
+(queries checked, and their integer weights), `decorators` and `inner` (how kernels are compiled) and `cache` (how compiled kernels are kept on disk;
+`cache_places`: in which folders). Other kernels are `refinement` (inner products with full vectors), `building`
+(distances from cell centres) and, for training and encoding, `linear_algebra`, `rating_rows`, and `code_rows` with
+`row_updates` (the steps of one row) and `row_vectors` (their inner loops, in LLVM's vectors) and `probe_pairs` (items
+at the head of probes' lists).
 """

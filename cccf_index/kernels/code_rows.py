@@ -1,182 +1,185 @@
-"""Row updates of learned codes: bits by single flips and weights by least squares, at most so many components a row.
+"""Learned codes of rows: bits by single flips and weights by least squares, at most so many components a row.
 
-With the other side fixed, the value of a row x, the expanded vector of its code, is ``x^T gram x - 2 * <linear, x>``. A
-row's `products` (G, d) are `gram` times the signs of each component; they are kept up to date.
+Rows are updated in tiles of TILE: each flips its own bits, and the small systems of all are solved side by side. No row
+touches another, so results do not depend on which rows share a tile.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from cccf_index.kernels.decorators import training_entry, training_kernel
-from cccf_index.kernels.linear_algebra import (
-    PANEL,
-    WIDTH,
-    add_row,
-    add_scaled,
-    cholesky_solve,
-    copy_row,
-    flush_panel,
-    scale_row,
+from cccf_index.kernels.decorators import ZERO, training_entry, training_kernel
+from cccf_index.kernels.linear_algebra import add_scaled, copy_row, multiply_rows
+from cccf_index.kernels.memory import address_of, view_row
+from cccf_index.kernels.row_updates import (
+    add_pairs,
+    drop_component,
+    evaluate_row,
+    fill_system,
+    find_lines,
+    find_numbers,
+    flip_bits,
+    multiply_signs,
+    multiply_tile,
+    solve_weights,
 )
+from cccf_index.kernels.row_vectors import TILE
 
 
-# d^2 sums: the Gram matrix times the signs of each component, from which systems and gradients follow
+# d^2 + rounds * (d * flips + G^2) products for a row, and (sweeps + 2) * d for each pair of its own; no value rises.
 @training_kernel
-def multiply_signs(gram, signs, products):
-    """Set row k of `products` (G, d) to ``gram @ b^k``, the signs of component k with zeros for the others."""
-    d, r = gram.shape[0], gram.shape[0] // products.shape[0]
-    products[:] = 0
-    for q in range(d):
-        sign, k = gram.dtype.type(signs[q]), q // r
-        for t in range(d):
-            products[k, t] += sign * gram[q, t]
+def code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch):
+    """Improve the rows of a tile, whose signs, linear terms and weights are set; active[:, G] tells which improved.
 
-
-# G^2 * r products; the upper triangle, which is all that Cholesky reads.
-@training_kernel
-def fill_system(linear, products, active, signs, system, right):
-    """Fill the least-squares system of the active components' weights; return its largest diagonal element.
-
-    `system` (padded G, padded G) and `right` (padded G,) are padded to whole panels.
+    The value of a row is ``x^T gram x - 2 * <linear, x> + size * sum (target - <other row, x>)^2``, the sum taken over
+    extra pairs of its own, if it has any. While a row has too many components, the one of least energy is dropped.
     """
-    G, r = products.shape[0], products.shape[1] // products.shape[0]
-    system[:] = 0
-    right[:] = 0
-    largest = 0.0
-    for k in range(G):
-        if active[k]:
-            for q in range(k * r, (k + 1) * r):
-                right[k] += signs[q] * linear[q]
-            for other in range(k, G):
-                if active[other]:
-                    for q in range(other * r, (other + 1) * r):
-                        system[k, other] += products[k, q] * signs[q]
-            largest = max(largest, system[k, k])
-    return largest
+    room, sizes, systems, active, marks, errors = scratch
+    other, most = pairs[-1], errors.shape[1]
+    G = sizes.shape[1]
+    r = gram.shape[0] // G
+    values, olds = find_numbers(G)[:2]
+    multiply_signs(gram, room, G, r, n_rows)
+    for t in range(TILE):
+        for k in range(G + 1):
+            active[t, k] = t < n_rows
+        if t < n_rows:
+            fill_terms(t, *find_pairs(row + t, pairs), gram, other, scratch)
+            systems[olds, t] = evaluate_row(t, sizes, systems)
+            systems[values, t] = systems[olds, t]
+        else:
+            for line in range(systems.shape[0]):
+                systems[line, t] = 0
+    step = 0  # first `rounds` of bits and weights; then a component is dropped, and bits and weights follow, in turn
+    while step < rounds + 2 * (G - max_active):
+        is_drop = step >= rounds and (step - rounds) % 2 == 0
+        are_done = True
+        for t in range(n_rows):
+            if is_drop:
+                active[t, G] = True
+                drop_component(t, room, sizes, systems, active, marks, most)
+            elif active[t, G]:
+                places, _, size = find_pairs(row + t, pairs)
+                flips = flip_bits(t, places, size, rounds, gram, other, *scratch)
+                active[t, G] = step == 0 or step >= rounds or flips > 0
+            are_done &= not active[t, G]
+        if are_done:
+            step = rounds
+        else:
+            solve_weights(r, room, sizes, systems, active, marks, most)
+            step += 1
+    for t in range(n_rows):
+        active[t, G] = systems[values, t] <= systems[olds, t]
 
 
-# G^3 / 6 products; the system becomes its Cholesky factor.
 @training_kernel
-def solve_system(system, right, active, ridge, least):
-    """Solve for the weights, in place of `right`; False if a pivot is below `least`, or not positive."""
-    for k in range(right.size):
-        system[k, k] += ridge if k < active.size and active[k] else 1.0
-    if not cholesky_solve(system, right):
-        return False
-    smallest = np.inf
-    for k in range(active.size):
-        if active[k]:
-            smallest = min(smallest, system[k, k] * system[k, k])
-    return smallest >= least
+def find_pairs(row, pairs):
+    """Return the extra pairs of a row: places, targets, and how much they count."""
+    starts, stops, places, targets, sizes, _ = pairs
+    if starts.size == 0:
+        return places[:0], targets[:0], np.float32(0)
+    return places[starts[row] : stops[row]], targets[starts[row] : stops[row]], sizes[row]
 
 
-# G^2 * r + G^3 / 6 products, twice where components depend on each other.
 @training_kernel
-def solve_weights(linear, products, active, signs, weights, energy, system, vectors):
-    """Set the weights of active components to their least squares, and the others to 0; return the row's value.
+def fill_terms(t, places, targets, size, gram, other, scratch):
+    """Fill the diagonal, the energy and the system of row t, with its extra pairs."""
+    room, sizes, systems, _, marks, errors = scratch
+    G = sizes.shape[1]
+    r = gram.shape[0] // G
+    diagonal = room[find_lines(t, G)[3]]
+    for q in range(gram.shape[0]):
+        diagonal[q] = gram[q, q]
+    fill_system(t, room, systems, G, r)
+    if places.size:
+        add_pairs(t, places, targets, size, other, room, systems, marks, errors, G, r)
+    energy = np.float32(0)
+    for q in range(gram.shape[0]):
+        energy = max(energy, diagonal[q])
+    systems[find_numbers(G)[2], t] = energy * r
+    systems[find_numbers(G)[5], t] = places.size
 
-    A negative weight becomes positive by turning the signs of its component. A system that is singular up to rounding
-    is solved with a ridge of that size, or weights would grow without bound. Rounding is relative to `energy`, what a
-    component may well have: signs that are at right angles to all of the other side have none. `vectors` is
-    (2, padded G).
+
+# x: the address of float32 (n, p); begin: float32 (p, padded d), or (0, any) to improve codes; cross: float32
+# (p, padded d), the map to linear terms; starts, stops: int64 (n,), or (0,) if there are no pairs: where the pairs of
+# each row stand in places: int32 (pairs,), rows of `other`, and targets: float32 (pairs,); pair_sizes: float32 (n,);
+# other: float32 (m, padded d); gram: float32 (d, padded d); rounds: of bits and weights. Then follows a `Scratch`.
+# One entry point for both: most of it is `code_tile`, which takes seconds to compile. d * p products for each map.
+@training_entry
+def code_rows(
+    x, most_squares, begin, cross, starts, stops, places, targets, pair_sizes, other, gram, max_active, rounds,
+    signs, bits, weights, room, sizes, systems, active, marks, errors, start, stop,
+):  # fmt: skip
+    """Improve the codes of rows `start` to `stop`, or encode them: the signs of ``x @ begin``, improved.
+
+    Each gets at most `max_active` weights above zero; see `code_tile`. Codes to improve, in place, are signs: int8
+    (n, d); encoded ones are bits: uint8 (n, G * bytes of a code), of each component from the lowest; both have weights:
+    float32 (n, G). All are contiguous. Returns whether all weights are finite, and the squares of each vector add up to
+    at most `most_squares`, float32.
     """
-    G, r = products.shape[0], products.shape[1] // products.shape[0]
-    right = vectors[0]
-    largest = fill_system(linear, products, active, signs, system, right)
-    noise = products.shape[1] * np.finfo(products.dtype).eps * max(largest, energy)
-    copy_row(vectors[1], right)
-    if not solve_system(system, right, active, 1e-6 * largest + 1e-30, noise):
-        fill_system(linear, products, active, signs, system, right)
-        if not solve_system(system, right, active, noise + 1e-30, 0.0):
-            right[:] = 0
-    value = 0.0
-    for k in range(G):
-        value -= vectors[1, k] * right[k]
-        if right[k] < 0:
-            right[k] = -right[k]
-            for q in range(k * r, (k + 1) * r):
-                signs[q] = -signs[q]
-            scale_row(products[k], products.dtype.type(-1))
-        weights[k] = right[k]
-    return value
+    is_safe, is_new = True, begin.shape[0] > 0
+    G, p, width, d = weights.shape[1], cross.shape[0], cross.shape[1], gram.shape[0]
+    pairs, scratch = (starts, stops, places, targets, pair_sizes, other), (room, sizes, systems, active, marks, errors)
+    _, first, term = find_lines(ZERO, G)[:3]
+    for row in range(start, stop, TILE):
+        n_rows = min(TILE, stop - row)
+        for is_term in range(0 if is_new else 1, 2):
+            matrix, out = address_of(cross if is_term else begin), address_of(room[term if is_term else first])
+            multiply_tile(x + 4 * row * p, p, matrix, width, p, out, width, width, n_rows)
+        for t in range(n_rows):
+            if is_new:
+                round_row(room[first + t], sizes[t], d // G, max_active)
+                write_code(room[first + t], sizes[t], d // G, bits[row + t], weights[row + t])
+            else:
+                copy_row(room[first + t], signs[row + t])
+                copy_row(sizes[t], weights[row + t])
+        code_tile(row, n_rows, pairs, gram, max_active, rounds, scratch)
+        for t in range(n_rows):
+            if active[t, G] and is_new:
+                write_code(room[first + t], sizes[t], d // G, bits[row + t], weights[row + t])
+            elif active[t, G]:
+                for q in range(d):
+                    signs[row + t, q] = np.int8(1) if room[first + t, q] > 0 else np.int8(-1)
+                copy_row(weights[row + t], sizes[t])
+            for k in range(G):
+                is_safe &= np.isfinite(weights[row + t, k])
+            vector = view_row(x, row + t, p, np.float32)
+            is_safe &= multiply_rows(vector, vector) <= most_squares
+    return is_safe
 
 
-# d for each bit that flips, and 1 for each that does not: the gradient is kept up to date
 @training_kernel
-def flip_bits(linear, gram, products, active, signs, weights, gradient, max_sweeps):
-    """Flip single bits as long as that lowers ``x^T gram x - 2 * <linear, x>``; return how many did.
+def round_row(x, sizes, r, max_active):
+    """Round a real-valued row x to its signs, in place, and the mean size of each component as its weight.
 
-    The bits of a component without weight turn to where a weight would help.
+    Only the `max_active` largest components get a weight, of equal ones the first.
     """
-    G, r = products.shape[0], products.shape[1] // products.shape[0]
-    for t in range(gradient.size):
-        gradient[t] = -linear[t]
-    for k in range(G):
-        add_scaled(gradient, products[k], weights[k])
-    flips = 0
-    for _ in range(max_sweeps):
-        before = flips
-        for k in range(G):
-            if not active[k]:
-                continue
-            for q in range(k * r, (k + 1) * r):
-                if signs[q] * gradient[q] > weights[k] * gram[q, q]:
-                    change = gram.dtype.type(-2 * signs[q])
-                    add_scaled(products[k], gram[q], change)
-                    add_scaled(gradient, gram[q], change * weights[k])
-                    signs[q] = -signs[q]
-                    flips += 1
-        if flips == before:
-            break
-    return flips
-
-
-@training_kernel
-def evaluate_row(linear, products, signs, weights):
-    """Return ``x^T gram x - 2 * <linear, x>`` of the row's x."""
-    r = products.shape[1] // products.shape[0]
-    value = 0.0
-    for k in range(weights.size):
-        for q in range(weights.size * r):
-            value += weights[k] * products[k, q] * weights[q // r] * signs[q]
+    for k in range(sizes.size):
+        total = np.float32(0)
         for q in range(k * r, (k + 1) * r):
-            value -= 2 * weights[k] * signs[q] * linear[q]
-    return value
+            total += abs(x[q])
+            x[q] = np.float32(-1) if x[q] < 0 else np.float32(1)
+        sizes[k] = total / np.float32(r)
+    for _ in range(sizes.size - max_active):
+        least = -1
+        for k in range(sizes.size):
+            if sizes[k] > 0 and (least < 0 or sizes[k] <= sizes[least]):
+                least = k
+        if least >= 0:
+            sizes[least] = 0
 
 
 @training_kernel
-def drop_component(products, signs, weights, active):
-    """Make the active component of least energy, ``weight^2 * b^T gram b``, inactive."""
-    r = products.shape[1] // products.shape[0]
-    least, found = np.inf, -1
-    for k in range(weights.size):
-        if active[k]:
-            energy = 0.0
-            for q in range(k * r, (k + 1) * r):
-                energy += products[k, q] * signs[q]
-            energy *= weights[k] * weights[k]
-            if found < 0 or energy < least:
-                least, found = energy, k
-    active[found] = False
-
-
-# n * d^2 / 2 products for n pairs
-@training_kernel
-def add_pairs(indices, targets, size, other, panel, linear, gram):
-    """Add to `linear` and `gram` what ``size * sum (target - <other row, x>)^2`` adds to a row's value."""
-    root = gram.dtype.type(np.sqrt(size))
-    for t in range(indices.size):
-        add_row(gram, linear, panel, t, other, indices[t], root, root, targets[t])
-    flush_panel(gram, panel, indices.size)
-    for first in range(0, gram.shape[0], WIDTH):  # in tiles: each line of a column is loaded once
-        for tile in range(0, first + 1, WIDTH):
-            for a in range(first, min(first + WIDTH, gram.shape[0])):
-                for b in range(tile, min(tile + WIDTH, a)):
-                    gram[a, b] = gram[b, a]
+def write_code(signs, sizes, r, bits, weights):
+    """Pack the signs of a row, and copy its weights; the bits of a component without weight are 0."""
+    n_bytes = bits.size // sizes.size
+    for k in range(sizes.size):
+        weights[k] = sizes[k]
+        for place in range(n_bytes):
+            octet = np.uint8(0)
+            if sizes[k] > 0:
+                for q in range(8 * place, min(8 * place + 8, r)):
+                    if signs[k * r + q] > 0:
+                        octet |= np.uint8(1) << np.uint8(q - 8 * place)
+            bits[k * n_bytes + place] = octet
 
 
 # d * p products for a row; BLAS would round a row differently depending on the batch
@@ -188,80 +191,3 @@ def map_rows(x, matrix, out, start, stop):
         target[:] = 0
         for q in range(matrix.shape[0]):
             add_scaled(target, matrix[q], x[row, q])
-
-
-class Scratch(NamedTuple):
-    """Room for one row at a time."""
-
-    room: NDArray[np.float32]  # (d + G + PANEL + 2, d): see `code_rows`
-    systems: NDArray[np.float64]  # (padded G + 2, padded G): a least-squares system and two vectors
-    active: NDArray[np.bool_]  # (G,)
-    old_signs: NDArray[np.int8]  # (d,)
-    old_weights: NDArray[np.float32]  # (G,)
-
-
-def make_scratch(d: int, n_components: int) -> Scratch:
-    """Return the room that `code_rows` needs; kernels do not allocate."""
-    padded = -(-n_components // PANEL) * PANEL
-    return Scratch(
-        np.empty((d + n_components + PANEL + 2, d), np.float32),
-        np.empty((padded + 2, padded)),
-        np.empty(n_components, np.bool_),
-        np.empty(d, np.int8),
-        np.empty(n_components, np.float32),
-    )
-
-
-# d^2 + rounds * (d * flips + G^2 * r) products for a row, and d^2 / 2 for each pair of its own; no value rises.
-@training_entry
-def code_rows(
-    indptr, indices, targets, sizes, other, linear, gram, max_active, rounds, signs, weights,
-    room, systems, active, old_signs, old_weights, start, stop,
-):  # fmt: skip
-    """Improve the bits and weights of the rows `start` to `stop`, each with at most `max_active` weights above zero.
-
-    The value of a row is ``x^T gram x - 2 * <linear, x> + size * sum (target - <other row, x>)^2``, the sum taken over
-    extra pairs of its own, if it has any. While a row has too many components, the one of least energy is dropped.
-
-    indptr: int64 (n + 1,), indices: int32 and targets: float32 (pairs,), the extra pairs by row; sizes: float32 (n,);
-    other: float32 (m, d); linear: float32 (n, d); gram: float32 (d, d); rounds: of bits and weights. Changed in place
-    are signs: int8 (n, d), and weights: float32 (n, G). Then follows a `Scratch`.
-    """
-    n_components, d = weights.shape[1], gram.shape[0]
-    own, products, panel = room[:d], room[d : d + n_components], room[d + n_components : d + n_components + PANEL]
-    term, gradient = room[d + n_components + PANEL], room[d + n_components + PANEL + 1]
-    padded = systems.shape[1]
-    system, vectors = systems[:padded], systems[padded:]
-    for row in range(start, stop):
-        b, w = signs[row], weights[row]
-        first, last = indptr[row], indptr[row + 1]
-        matrix = gram
-        copy_row(term, linear[row])
-        if last > first:
-            for q in range(d):
-                copy_row(own[q], gram[q])
-            add_pairs(indices[first:last], targets[first:last], sizes[row], other, panel, term, own)
-            matrix = own
-        energy = 0.0
-        for q in range(d):
-            energy = max(energy, matrix[q, q] * (d // n_components))
-        multiply_signs(matrix, b, products)
-        old = evaluate_row(term, products, b, w)
-        copy_row(old_signs, b)
-        copy_row(old_weights, w)
-        active[:] = True
-        value, left = old, n_components
-        for turn in range(rounds):
-            flips = flip_bits(term, matrix, products, active, b, w, gradient, rounds)
-            value = solve_weights(term, products, active, b, w, energy, system, vectors)
-            if turn and not flips:
-                break
-        while left > max_active:
-            drop_component(products, b, w, active)
-            left -= 1
-            solve_weights(term, products, active, b, w, energy, system, vectors)
-            flip_bits(term, matrix, products, active, b, w, gradient, rounds)
-            value = solve_weights(term, products, active, b, w, energy, system, vectors)
-        if not value <= old:
-            copy_row(b, old_signs)
-            copy_row(w, old_weights)

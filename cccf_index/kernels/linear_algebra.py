@@ -56,6 +56,22 @@ def copy_row(x, y):
 
 
 @training_kernel
+def fill_row(x, value):
+    """Set all elements of `x` to a number."""
+    for b in range(x.size):
+        x[b] = value
+
+
+@training_kernel
+def multiply_rows(x, y):
+    """Return the inner product of two float32 rows."""
+    total = np.float32(0)
+    for b in range(x.size):
+        total += x[b] * y[b]
+    return total
+
+
+@training_kernel
 def scale_row(x, size):
     """Multiply `x` by a number of its own type."""
     for b in range(x.size):

@@ -51,22 +51,23 @@ def learn_codes(sides: Sides, plan: LearningPlan, verbose: bool) -> tuple[Encode
     probes = Probes.choose(sides, plan.n_probes, rng) if plan.n_probes else None
     for _ in range(REFITS):
         _refit_items(sides, items, probes, plan)
-    frame = sides.build_user_frame(items)
+    moments = sides.measure_items(items)
+    frame = moments.build_frame()
     users.improve(sides.users, frame, plan.max_active_users)
     query_map = frame.solve_map()
-    starts = sides.fit_user_start(users), sides.fit_item_start(items)
+    starts = sides.fit_user_start(sides.measure_users(users)), sides.fit_item_start(moments)
     seen = probes.map_queries(query_map) if probes else None
     return Encoder(frame, sides.build_query_frame(query_map), *starts, query_map, seen, sides.mean), history
 
 
 def _refit_items(sides: Sides, items: CodedRows, probes: Probes | None, plan: LearningPlan) -> None:
     """Fit the items' codes, in place, to the best real-valued queries for them, and to the probes' lists."""
-    query_map = sides.build_user_frame(items).solve_map()
-    queries, seen = sides.build_query_frame(query_map), probes.map_queries(query_map) if probes else None
+    query_map = sides.measure_items(items).build_frame().solve_map()
+    queries, seen = sides.build_query_frame(query_map), probes.map_queries(query_map).make_table() if probes else None
     for start in range(0, len(items.signs), CHUNK):
         rows = slice(start, start + CHUNK)
-        part, vectors = CodedRows(items.signs[rows], items.weights[rows]), sides.items[rows]
-        part.improve(vectors, queries, plan.max_active, seen.find_pairs(vectors) if seen else None)
+        vectors = sides.items[rows]
+        items.take(rows).improve(vectors, queries, plan.max_active, seen.find_pairs(vectors) if seen else None)
 
 
 def _sweep(
@@ -77,12 +78,15 @@ def _sweep(
     The error never rises. Sweeps end early when it hardly falls.
     """
     begin = time.perf_counter()
-    history = [Iteration(sides.compute_error(users, items), time.perf_counter() - begin)]
+    x, y = sides.measure_users(users), sides.measure_items(items)
+    history = [Iteration(sides.compute_error(x, y), time.perf_counter() - begin)]
     for _ in range(sweeps):
         begin = time.perf_counter()
-        items.improve(sides.items, sides.build_item_frame(users), plan.max_active)
-        users.improve(sides.users, sides.build_user_frame(items), plan.max_active_users)
-        history.append(Iteration(sides.compute_error(users, items), time.perf_counter() - begin))
+        items.improve(sides.items, x.build_frame(), plan.max_active)
+        y = sides.measure_items(items)
+        users.improve(sides.users, y.build_frame(), plan.max_active_users)
+        x = sides.measure_users(users)
+        history.append(Iteration(sides.compute_error(x, y), time.perf_counter() - begin))
         if progress is not None:
             progress.update()
         if history[-2].objective - history[-1].objective <= LEAST_GAIN * history[-1].objective:

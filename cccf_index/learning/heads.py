@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cccf_index import _threads
 from cccf_index.kernels import rating_rows
-from cccf_index.learning.rows import RANK_TOLERANCE, CodedRows, ExtraPairs, Frame, map_rows, multiply_rows
+from cccf_index.learning.rows import RANK_TOLERANCE, CodedRows, ExtraPairs, Frame, map_rows, multiply_rows, pad_columns
 
 HEAD = 50  # items at the head of a list
 SHARE = 1.0  # weight of their errors, relative to the errors of all items
@@ -23,6 +23,7 @@ class Heads(NamedTuple):
     """The items at the head of each user's list, and what they should score."""
 
     users: NDArray[np.float32]  # (n, p)
+    indptr: NDArray[np.int64]  # (n + 1,): where the pairs of each user begin
     pairs: ExtraPairs
     frame: Frame  # the problem of the users' codes for all items
 
@@ -45,7 +46,8 @@ class Heads(NamedTuple):
         counts = np.bincount(rows, minlength=len(users))
         starts = np.concatenate([[0], np.cumsum(counts)])
         sizes = (SHARE / np.maximum(counts, 1)).astype(np.float32)
-        return cls(users, ExtraPairs(starts, found.astype(np.int32), scores, sizes, expanded), frame)
+        pairs = ExtraPairs(starts[:-1], starts[1:], found.astype(np.int32), scores, sizes, pad_columns(expanded))
+        return cls(users, starts, pairs, frame)
 
     def fit_codes(self, first: NDArray[np.float32], n_components: int, max_active: int) -> CodedRows:
         """Return codes, improved from the signs of the vectors `first` (n, d)."""
@@ -59,12 +61,12 @@ class Heads(NamedTuple):
         rotation = vectors.astype(np.float32)
         diagonal = np.maximum(energies, 0).astype(np.float32)
         pull = map_rows(self.users, (vectors.T @ self.frame.cross).astype(np.float32))
-        other = multiply_rows(self.pairs.other, rotation, 0)
+        other = multiply_rows(np.ascontiguousarray(self.pairs.other[:, : len(rotation)]), rotation, 0)
         roots = np.sqrt(self.pairs.sizes)
-        targets = self.pairs.targets * np.repeat(roots, np.diff(self.pairs.indptr))
+        targets = self.pairs.targets * np.repeat(roots, np.diff(self.indptr))
         ridges = np.full(len(self.users), RANK_TOLERANCE * max(float(diagonal.mean()), 1e-30), dtype=np.float32)
         ones, out = np.ones(len(other), dtype=np.float32), np.empty_like(pull)
-        pattern = (self.pairs.indptr, self.pairs.indices)
+        pattern = (self.indptr, self.pairs.indices)
 
         def work(start: int, stop: int) -> None:
             scratch, sides = rating_rows.make_scratch(other.shape[1], out.dtype), (targets, other, roots, ones)

@@ -8,14 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _threads
-from cccf_index.learning.rows import ExtraPairs
+from cccf_index.kernels import probe_pairs
+from cccf_index.kernels.probe_pairs import LENGTH, SHORTEST
+from cccf_index.kernels.row_vectors import LANES
+from cccf_index.learning.rows import ExtraPairs, get_address, pad_columns
 from cccf_index.learning.sides import Sides, sample_rows
 
 LIST = 50  # items at the head of a probe's list, or a twentieth of all items if that is less
 MOST_LISTS = 256  # lists that an item is fitted to, at most
 LIST_SHARE = 0.1  # weight of the errors at the head of lists, relative to the errors of all pairs
 BATCH = 64  # probes that are compared with all items at a time
-CHUNK = 2048  # items that are compared with all probes at a time
+GROUP = 32  # scores of which only the largest is looked at first
+CHUNK = 8192  # items that are compared with all probes at a time
 
 
 class Probes(NamedTuple):
@@ -40,8 +44,9 @@ class Probes(NamedTuple):
             for batch in range(start, stop):
                 rows = slice(len(vectors) * batch // n_batches, len(vectors) * (batch + 1) // n_batches)
                 scores = vectors[rows] @ sides.items.T
-                thresholds[rows] = np.partition(scores, -head, axis=1)[:, -head]
-                tied[rows] = np.count_nonzero(scores >= thresholds[rows, None], axis=1) > 2 * head
+                for row, line in zip(range(*rows.indices(len(vectors))), scores, strict=True):
+                    thresholds[row], count = find_largest(line, head)
+                    tied[row] = count > 2 * head
 
         _threads.run_chunks(work, n_batches, _threads.thread_count(0), least=1, most=4)
         vectors, thresholds = vectors[~tied], thresholds[~tied]  # a list of ties has no head
@@ -54,20 +59,65 @@ class Probes(NamedTuple):
         """Return the probes with their real-valued queries by `query_map` (d, p)."""
         return self._replace(queries=self.vectors @ query_map.T)
 
+    def make_table(self) -> ProbeTable:
+        """Lay the probes out for a search of the lists that items belong to."""
+        return ProbeTable.from_probes(self)
+
+
+def find_largest(scores: NDArray[np.float32], nth: int) -> tuple[np.float32, int]:
+    """Return the `nth` largest score, and how many reach it."""
+    n_groups = len(scores) // GROUP
+    if n_groups >= nth:  # at least `nth` scores reach the `nth` largest of the groups' maxima, and few others
+        largest = scores[: n_groups * GROUP].reshape(GROUP, n_groups).max(axis=0)
+        scores = scores[scores >= np.partition(largest, -nth)[-nth]]
+    found = np.partition(scores, -nth)[-nth]
+    return found, int(np.count_nonzero(scores >= found))
+
+
+class ProbeTable(NamedTuple):
+    """Probes by rising need, ``threshold / length``: the length that an item must have to be in the list at all."""
+
+    blocks: NDArray[np.int16]  # (blocks, pairs of dimensions, LANES, 2): scaled to equal lengths, and rounded
+    needs: NDArray[np.float32]  # (LANES * blocks,), infinite at the end
+    vectors: NDArray[np.float32]  # (m, p)
+    thresholds: NDArray[np.float32]  # (m,)
+    names: NDArray[np.int32]  # (m,): rows of `queries`
+    queries: NDArray[np.float32]  # (m, padded d)
+    size: np.float32
+
+    @classmethod
+    def from_probes(cls, probes: Probes) -> ProbeTable:
+        """Sort and round the vectors."""
+        lengths = np.maximum(np.linalg.norm(probes.vectors, axis=1), np.float32(SHORTEST))
+        order = np.argsort(probes.thresholds / lengths, kind="stable").astype(np.int32)
+        vectors, (m, p) = probes.vectors[order], probes.vectors.shape
+        n_blocks = -(-m // LANES)
+        words = np.zeros((n_blocks * LANES, p + p % 2), np.int16)
+        words[:m, :p] = np.rint(vectors * (LENGTH / lengths[order, None]))
+        blocks = np.ascontiguousarray(words.reshape(n_blocks, LANES, -1, 2).swapaxes(1, 2))
+        needs = np.full(n_blocks * LANES, np.inf, np.float32)
+        needs[:m] = (probes.thresholds / lengths)[order]
+        own = pad_columns(probes.queries)
+        return cls(blocks, needs, vectors, probes.thresholds[order], order, own, probes.size[0])
+
     def find_pairs(self, items: NDArray[np.float32]) -> ExtraPairs:
-        """Return, for each item, the probes that have it at the head of their list."""
-        margin = 1e-5 * np.linalg.norm(self.vectors, axis=1) * np.linalg.norm(items, axis=1).max(initial=0)
-        near, least = items @ self.vectors.T, self.thresholds - margin
-        heads = near >= least
-        counts = np.count_nonzero(heads, axis=1)
-        for row in np.flatnonzero(counts > MOST_LISTS):  # an item far larger than those that were learned from
-            heads[row, np.argpartition(near[row] - least, -MOST_LISTS)[:-MOST_LISTS]] = False
-        rows, columns = np.divmod(np.flatnonzero(heads), len(least))
-        # not `near`: BLAS rounds differently depending on the batch
-        scores = np.einsum("ij,ij->i", items[rows], self.vectors[columns])
-        kept = scores >= self.thresholds[columns]
-        rows, columns, scores = rows[kept], columns[kept], scores[kept]
-        starts = np.zeros(len(items) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(rows, minlength=len(items)), out=starts[1:])
-        sizes = (self.size[0] * np.maximum(counts / MOST_LISTS, 1)).astype(np.float32)
-        return ExtraPairs(starts, columns.astype(np.int32), scores, sizes, self.queries)
+        """Return, for each item, contiguous (n, p), the probes that have it at the head of their list."""
+        (m, p), n = self.vectors.shape, len(items)
+        # rounding moves each vector by at most sqrt(p) / 2; then the rounding of float32 sums
+        share = np.sqrt(p) / LENGTH + 0.25 * p / LENGTH**2 + 2 * p * np.finfo(np.float32).eps
+        slack = np.float32(share * LENGTH**2)
+        order = np.argsort(-np.einsum("ij,ij->i", items, items), kind="stable")  # of like lengths at a time
+        counts, most = np.empty(n, np.int64), min(MOST_LISTS, m)
+        places, targets = np.empty((n, most), np.int32), np.empty((n, most), np.float32)
+        known = (self.blocks, self.needs, self.vectors, self.thresholds, self.names, slack)
+        address = get_address(items)
+
+        def work(start: int, stop: int) -> None:
+            scratch = probe_pairs.make_pair_scratch(p, m)
+            probe_pairs.find_pairs(address, order, *known, counts, places, targets, *scratch, start, stop)
+
+        _threads.run_chunks(work, n, _threads.thread_count(0), least=16, most=1024)
+        starts = np.arange(n) * most
+        sizes = (self.size * np.maximum(counts / MOST_LISTS, 1)).astype(np.float32)
+        stops = starts + np.minimum(counts, most)
+        return ExtraPairs(starts, stops, places.reshape(-1), targets.reshape(-1), sizes, self.queries)

@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index import _threads
+from cccf_index import _check, _threads
 from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels import code_rows
+from cccf_index.kernels.row_updates import borrow_scratch
+from cccf_index.kernels.row_vectors import LANES
 
 ROUNDS = 4  # of bits and weights in one update of a row
+SAFE_SQUARES = np.float32(_check.SAFE_SQUARES)
 RANK_TOLERANCE = 1e-6  # of the largest singular value: float32 vectors cannot tell smaller ones from rounding
 
 
@@ -42,19 +45,24 @@ class Frame(NamedTuple):
 
 
 class ExtraPairs(NamedTuple):
-    """Pairs that count in addition to all pairs, as CSR rows: row i has ``indptr[i]`` to ``indptr[i + 1]``."""
+    """Pairs that count in addition to all pairs; those of row i stand from ``starts[i]`` to ``stops[i]``."""
 
-    indptr: NDArray[np.int64]  # (n + 1,)
+    starts: NDArray[np.int64]  # (n,), or (0,) if no row has any
+    stops: NDArray[np.int64]  # the same
     indices: NDArray[np.int32]  # (n_pairs,): rows of `other`
     targets: NDArray[np.float32]  # (n_pairs,): the scores to keep
     sizes: NDArray[np.float32]  # (n,): how much a squared error of the row counts
-    other: NDArray[np.float32]  # (m, d): expanded codes or queries of the other side
+    other: NDArray[np.float32]  # (m, padded d): expanded codes or queries of the other side
 
     @classmethod
-    def empty(cls, n: int, d: int) -> ExtraPairs:
-        """Return no pairs for n rows."""
-        numbers = np.empty(0, np.float32)
-        return cls(np.zeros(n + 1, np.int64), np.empty(0, np.int32), numbers, numbers, np.empty((0, d), np.float32))
+    def empty(cls, d: int) -> ExtraPairs:
+        """Return no pairs, for any number of rows."""
+        none, numbers = np.empty(0, np.int64), np.empty(0, np.float32)
+        return cls(none, none, np.empty(0, np.int32), numbers, numbers, pad_columns(np.empty((0, d), np.float32)))
+
+    def count_most(self) -> int:
+        """Return the number of pairs of the row that has the most."""
+        return int((self.stops - self.starts).max()) if len(self.starts) else 0
 
 
 class CodedRows(NamedTuple):
@@ -79,6 +87,10 @@ class CodedRows(NamedTuple):
         """Return the signs by component, (n, G, r)."""
         return self.signs.reshape(*self.weights.shape, self.signs.shape[1] // self.weights.shape[1])
 
+    def take(self, rows: slice) -> CodedRows:
+        """Return some of the rows, which an update changes here as well."""
+        return CodedRows(self.signs[rows], self.weights[rows])
+
     def expand(self) -> NDArray[np.float32]:
         """Return the expanded vectors (n, G * r): weight times sign."""
         return (self._split() * self.weights[:, :, None]).reshape(self.signs.shape)
@@ -96,15 +108,29 @@ class CodedRows(NamedTuple):
         self, x: NDArray[Any], frame: Frame, max_active: int, pairs: ExtraPairs | None = None, rounds: int = ROUNDS
     ) -> None:
         """Lower the error of each row as the code of its vector in `x` (n, p), in place, with the other side fixed."""
-        linear = map_rows(x, frame.cross)
-        extra = ExtraPairs.empty(len(x), linear.shape[1]) if pairs is None else pairs
+        d, n_components = len(frame.gram), self.weights.shape[1]
+        extra = ExtraPairs.empty(d) if pairs is None else pairs
+        vectors = np.ascontiguousarray(x, dtype=np.float32)
+        cross, most = pad_columns(frame.cross.T), extra.count_most()
+        problem = (cross[:0], cross, *extra, pad_columns(frame.gram), max_active, rounds)
+        codes = (self.signs, np.empty((0, 0), np.uint8), self.weights)
 
         def work(start: int, stop: int) -> None:
-            form = (extra.indptr, extra.indices, extra.targets, extra.sizes, extra.other, linear, frame.gram)
-            scratch = code_rows.make_scratch(len(frame.gram), self.weights.shape[1])
-            code_rows.code_rows(*form, max_active, rounds, self.signs, self.weights, *scratch, start, stop)
+            scratch = borrow_scratch(d, n_components, most)
+            code_rows.code_rows(get_address(vectors), SAFE_SQUARES, *problem, *codes, *scratch, start, stop)
 
         _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
+
+
+def pad_columns(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a matrix as kernels read it: contiguous, with zeros up to whole vectors of columns."""
+    missing = -matrix.shape[1] % LANES
+    return np.ascontiguousarray(np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix)
+
+
+def get_address(x: NDArray[np.float32]) -> int:
+    """Return where the values of an array stand: a kernel is compiled anew for a read-only array, but not for this."""
+    return int(x.__array_interface__["data"][0])
 
 
 def map_rows(x: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -137,9 +163,3 @@ def is_singular(gram: NDArray[Any]) -> bool:
     except np.linalg.LinAlgError:
         return True
     return bool(np.square(np.diag(factor)).min() < np.finfo(np.float32).eps * energy)
-
-
-def compute_moment(x: NDArray[Any], weights: NDArray[Any], y: NDArray[Any] | None = None) -> NDArray[np.float64]:
-    """Return the second moment ``sum_i weights_i * x_i y_i^T``; y is x if it is None."""
-    weighted = (x * weights[:, None].astype(np.float32)).astype(np.float32)
-    return (weighted.T @ (x if y is None else y)).astype(np.float64)

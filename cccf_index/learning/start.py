@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.learning.plan import LearningPlan
-from cccf_index.learning.rows import RANK_TOLERANCE, CodedRows, compute_moment
+from cccf_index.learning.rows import RANK_TOLERANCE, CodedRows
 from cccf_index.learning.sides import Sides, sample_rows
 
 WAYS = ("together", "apart", "grouped")  # to assign singular directions to components
@@ -20,9 +20,7 @@ def start_codes(sides: Sides, plan: LearningPlan, way: str) -> tuple[CodedRows, 
     """Return the first codes of users and items; `way` is one of `WAYS`."""
     rng = np.random.default_rng(plan.seed)
     shape = plan.n_components, plan.n_bits
-    maps = compute_balanced_maps(
-        sides.user_moment, compute_moment(sides.items, sides.item_weights), shape[0] * shape[1]
-    )
+    maps = compute_balanced_maps(sides.user_moment, sides.item_moment, shape[0] * shape[1])
     rows = (sides.users, sides.items)
     examples = np.concatenate([x[sample_rows(len(x), EXAMPLES, rng)] @ to for x, to in zip(rows, maps, strict=True)])
     if way == "grouped":
@@ -31,7 +29,7 @@ def start_codes(sides: Sides, plan: LearningPlan, way: str) -> tuple[CodedRows, 
         turn = deal_directions(examples, *shape, way == "together", rng)
     active = (plan.max_active_users, plan.max_active)
     users, items = (
-        CodedRows.from_vectors(x @ (to @ turn), plan.n_components, most)
+        CodedRows.from_vectors(x @ (to @ turn).astype(np.float32), plan.n_components, most)
         for x, to, most in zip(rows, maps, active, strict=True)
     )
     return users, items
