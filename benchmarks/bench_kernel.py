@@ -4,8 +4,7 @@
 
 A block of 64 rows is sketched again and again, from the first-level caches. The clock rate is measured with a chain of
 additions, each of which takes one cycle. Vector instructions are counted in the machine code of the loop over
-components. The processor of the committed results, an AMD EPYC (Zen 4), executes at most two 512-bit instructions per
-cycle.
+components, where the processor has 512-bit ones: an AMD EPYC (Zen 4) executes at most two of them per cycle.
 """
 
 from __future__ import annotations
@@ -38,18 +37,23 @@ def add_chain(n: Any, step: Any) -> Any:
     return total
 
 
-@njit(nogil=True, _nrt=False)
-def scan(handle: Any, start: Any, n: Any, planes: Any, n_planes: Any, factors: Any, top: Any) -> Any:
-    """Sketch n rows and count the blocks that reach the limit, which is so high that none does."""
-    segment, found = view_segment(handle), 0
-    for first in range(start, start + n, BLOCK):
-        if sketch_block(segment, 0, first, 1, planes, n_planes, factors, np.int16(top), np.int16(32767)):
-            found += 1
-    return found
+def make_scan(word: Any, real: Any) -> Any:
+    """Return a kernel for words of a type, and for codes (`real` is None) or vectors."""
+
+    @njit(nogil=True, _nrt=False)
+    def scan(handle: Any, start: Any, n: Any, query: Any, factors: Any, offsets: Any, sketches: Any) -> Any:
+        """Sketch n rows and count the blocks that reach the limit, which is so high that none does."""
+        segment, found, high = view_segment(handle), 0, np.int16(32767)
+        for first in range(start, start + n, BLOCK):
+            if sketch_block(segment, 0, first, 1, query, factors, offsets, np.int16(0), high, sketches, word, real):
+                found += 1
+        return found
+
+    return scan
 
 
-def count_instructions() -> int | None:
-    """Return the 512-bit instructions per component of a coded query, in the machine code compiled last."""
+def count_instructions(scan: Any) -> int | None:
+    """Return the 512-bit instructions per component of a coded query, in the machine code of a kernel."""
     code = list(scan.inspect_asm().values())[-1]
     blocks = [block.splitlines() for block in re.split(r"^\.LBB\S+:", code, flags=re.MULTILINE)]
     wide = [[line for line in block if "zmm" in line] for block in blocks]
@@ -67,7 +71,7 @@ def align_copy(values: Any) -> Any:
     return copy
 
 
-def measure_kernel(word_bits: int, n_planes: int, gigahertz: float, start: int = 1) -> dict[str, float]:
+def measure_kernel(word_bits: int, is_real: bool, gigahertz: float, start: int = 1) -> dict[str, float]:
     """Return the time of a block; `start` is its first row, which in an index may be any."""
     rng = np.random.default_rng(0)
     words = np.dtype(f"u{word_bits // 8}")
@@ -82,15 +86,24 @@ def measure_kernel(word_bits: int, n_planes: int, gigahertz: float, start: int =
     record["n_components"] = COMPONENTS
     for name, array in arrays.items():
         record[name] = array.ctypes.data
-    planes = rng.integers(0, 2**word_bits, COMPONENTS * n_planes, dtype=words)
-    factors = np.full(COMPONENTS, 20 if n_planes == 1 else 1, dtype=np.int16)
-    top = word_bits * (2**n_planes - 1)
-    seconds = time_best(lambda: scan(record.ctypes.data, start, ROWS, planes, n_planes, factors, top), 300)
-    nanoseconds = seconds / (ROWS / BLOCK) * 1e9
+    query = rng.integers(0, 2**word_bits, COMPONENTS, dtype=words)
+    if is_real:
+        query = rng.integers(0, 255, (COMPONENTS, word_bits // 4, 16), dtype=np.uint8)
+    factors, offsets = np.ones(COMPONENTS, dtype=np.int16), np.zeros(COMPONENTS, dtype=np.int16)
+    tables = [table.ctypes.data for table in (query, factors, offsets, np.zeros(BLOCK, np.int16))]
+    scan = make_scan(words.type, np.float32 if is_real else None)
+    nanoseconds = time_best(lambda: scan(record.ctypes.data, start, ROWS, *tables), 300) / (ROWS / BLOCK) * 1e9
+    count = None if is_real or word_bits != 16 else count_instructions(scan)
+    counted = {}
+    if count is not None:  # None on a processor without them
+        counted["512-bit instructions per component"] = float(count)
+        per_cycle = count / (nanoseconds * gigahertz / COMPONENTS)
+        counted[f"512-bit instructions per cycle (limit {PER_CYCLE})"] = per_cycle
     return {
         "ns per block": nanoseconds,
         "ns per item and component": nanoseconds / BLOCK / COMPONENTS,
         "cycles per component of a block": nanoseconds * gigahertz / COMPONENTS,
+        **counted,
     }
 
 
@@ -98,16 +111,12 @@ def main() -> None:
     arguments = make_parser(__doc__, "benchmarks/results/kernel.json").parse_args()
     gigahertz = 2 * CHAIN / time_best(lambda: add_chain(CHAIN, 3), 5) / 1e9
     results: dict[str, Any] = {"clock": {"GHz": gigahertz}}
-    for word_bits, n_planes, start in ((16, 1, 0), (16, 1, 1), (8, 1, 1), (32, 1, 1), (64, 1, 1), (16, 6, 1)):
-        figures = measure_kernel(word_bits, n_planes, gigahertz, start)
-        if word_bits == 16 and n_planes == 1:
-            count = count_instructions()
-            if count is not None:  # None on a processor without them
-                figures["512-bit instructions per component"] = count
-                per_cycle = count / figures["cycles per component of a block"]
-                figures[f"512-bit instructions per cycle (limit {PER_CYCLE})"] = per_cycle
-        kind = "coded" if n_planes == 1 else f"real-valued, {n_planes} planes"
-        where = ", on a 64-byte boundary" if start == 0 else ""
+    for word_bits, is_real, start in (
+        (16, False, 0), (16, False, 1), (8, False, 1), (32, False, 1), (64, False, 1), (16, True, 1), (8, True, 1),
+        (32, True, 1), (64, True, 1),
+    ):  # fmt: skip
+        kind, where = "real-valued" if is_real else "coded", ", on a 64-byte boundary" if start == 0 else ""
+        figures = measure_kernel(word_bits, is_real, gigahertz, start)
         results[f"{COMPONENTS} components of {word_bits} bits, {kind}{where}"] = figures
     report_results("kernel", "python benchmarks/bench_kernel.py --save", results, arguments.save)
 

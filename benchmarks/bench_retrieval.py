@@ -6,7 +6,8 @@ Factors and codes are made once and kept in `--cache`. Each method searches the 
 batch and one at a time, on one thread, and the batch also on two. The best of several runs counts, after a warm-up.
 Recall is computed from the factors, not from the scores that a method returns: it is the share of returned items that
 score at least as high as the factors' tenth item. NDCG@10 is measured on held-out items, without training items. Coded
-queries are codes already, real-valued queries are the users' factors.
+queries are codes already, real-valued queries are the users' factors. Then lists of 10, 100 and 1,000 items are timed,
+in a batch on one thread, and so are refined indexes with 8-bit vectors, tuned to a recall of 0.97 on other users.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ CATALOGUES = ("gowalla", "ciao", "amazon-dfm", "146469", "1000000")
 SIZES = ("100000", "1000000", "10000000")
 EXPLICIT = ("amazon-dfm",)
 RECALL = 0.99
+LENGTHS = (10, 100, 1000)
+LIST_RECALL = 0.97
+SAMPLE = 512  # users to tune with
 
 
 def build_ours(store: Store, one: FactorSet, rows: NDArray[np.int64], active: int) -> Iterator[Method]:
@@ -156,6 +160,44 @@ def format_line(name: str, f: dict[str, Any]) -> str:
     )
 
 
+def measure_lists(store: Store, name: str) -> dict[str, Any]:
+    """Time lists of growing length on one catalogue, in a batch on one thread."""
+    one, rng = store.get_factors(name), np.random.default_rng(0)
+    rows = rng.permutation(len(one.users))[: FEWER + SAMPLE]
+    samples, rows = rows[:SAMPLE], rows[SAMPLE:]
+    queries = np.ascontiguousarray(one.users[rows])
+    codes, _ = store.get_user_queries(one.name, 8)
+    codes, params = codes[rows], SearchParametersCCCF(num_threads=1)
+    flat = faiss.IndexFlatIP(queries.shape[1])
+    flat.add(one.items)
+    index = IndexCCCF(8, 16, "auto", quantizer=store.get_quantizer(one.source, 8))
+    index.add(store.get_item_codes(one.name, 8))
+    refined = IndexRefineCCCF(index, one.items, storage="int8")
+    results: dict[str, Any] = {}
+    faiss.omp_set_num_threads(1)
+    for k in LENGTHS:
+        tuned = refined.tune(one.users[samples], k, LIST_RECALL, params=params)
+        searches = {
+            "IndexFlatIP": partial(flat.search, queries, k),
+            "coded": partial(index.search, codes, k, params=params),
+            "real-valued": partial(index.search, queries, k, params=params),
+            "refine, int8, tuned": partial(refined.search, queries, k, params=tuned),
+        }
+        last = flat.search(queries, k)[0][:, -1]
+        for kind, search in searches.items():
+            figures = results.setdefault(kind, {})
+            figures[f"k={k}, us"] = time_within_budget(search) / len(rows) * 1e6
+            figures[f"k={k}, recall"] = measure_recall(search()[1], queries, one.items, last)
+            figures[f"k={k}, IndexFlatIP / this"] = results["IndexFlatIP"][f"k={k}, us"] / figures[f"k={k}, us"]
+            figures[f"k={k} / k={LENGTHS[0]}"] = figures[f"k={k}, us"] / figures[f"k={LENGTHS[0]}, us"]
+        results["refine, int8, tuned"][f"k={k}, max_items"] = tuned.max_items
+        results["refine, int8, tuned"][f"k={k}, k_factor"] = tuned.k_factor
+    faiss.omp_set_num_threads(2)
+    for kind, figures in results.items():
+        print(f"{name}, {kind}:", {key: round(value, 3) for key, value in figures.items() if value}, flush=True)
+    return results
+
+
 def measure_growth(store: Store) -> dict[str, Any]:
     """Time catalogues of growing size, and compute the exponent e of ``time ~ items^e`` between two sizes."""
     results: dict[str, Any] = {}
@@ -195,14 +237,20 @@ def main() -> None:
     parser.add_argument("--catalogues", nargs="*", default=CATALOGUES, help="data sets, or numbers of sampled items")
     parser.add_argument("--methods", nargs="*", help="only methods whose name contains one of these")
     parser.add_argument("--no-growth", action="store_true", help="leave out the growth from 10^5 to 10^7 items")
+    parser.add_argument("--lists", action="store_true", help="only lists of 10, 100 and 1,000 items")
     arguments = parser.parse_args()
     print_machine()
     store = Store(arguments.data, arguments.cache)
-    results: dict[str, Any] = {name: compare_methods(store, name, arguments.methods) for name in arguments.catalogues}
-    if not arguments.no_growth:
-        results["growth"] = measure_growth(store)
+    results: dict[str, Any] = {}
+    if not arguments.lists:
+        results = {name: compare_methods(store, name, arguments.methods) for name in arguments.catalogues}
+        if not arguments.no_growth:
+            results["growth"] = measure_growth(store)
+    if not arguments.methods:
+        results["lists"] = {name: measure_lists(store, name) for name in arguments.catalogues}
     if arguments.save:
-        partly = bool(arguments.methods) or arguments.no_growth or tuple(arguments.catalogues) != CATALOGUES
+        partly = bool(arguments.methods) or arguments.no_growth or arguments.lists
+        partly |= tuple(arguments.catalogues) != CATALOGUES
         save_results("retrieval", "python benchmarks/bench_retrieval.py --data DIR --save", results, keep=partly)
         from plot_retrieval import plot
 

@@ -16,12 +16,13 @@ from cccf_index._exclude import Exclude
 from cccf_index._items import CodedItems
 from cccf_index.codes import CompositionalCodes
 from cccf_index.quantizer import CompositionalQuantizer
-from cccf_index.search import scan
+from cccf_index.search import scan, tuning
 from cccf_index.search.parameters import Allow, Parameters, SearchOptions, SearchParametersCCCF
+from cccf_index.search.queries import Queries
 from cccf_index.search.reading import Batch, QueryReader
-from cccf_index.search.tuning import tune_budget
 from cccf_index.storage.selectors import PreparedSelector
 from cccf_index.storage.state import State
+from cccf_index.storage.vectors import VectorStore
 
 
 class IndexCCCF(CodedItems):
@@ -199,19 +200,23 @@ class IndexCCCF(CodedItems):
         I : ndarray of int64, shape (nq, k)
             Ids; -1 where fewer than k items were found.
         """
+        return self._search(x, k, params, D, I, exclude, allow)
+
+    def _search(
+        self, x: Any, k: int, params: Any, D: Any, I: Any, exclude: Any, allow: Any, exact: bool = True
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Do as `search`; if not `exact`, D and the order of items are estimates, see `scan.find_top_k`."""
         k = _check.integer(k, "k", 1)
         state = self._snapshot()
-        batches, nq, shift = self._make_batches(state, x, params)
+        batches, nq = self._make_batches(state, x, params)
         distances = _check.output(D, "D", (nq, k), np.float32)
         labels = _check.output(I, "I", (nq, k), np.int64)
         options = SearchOptions.from_keywords(state, nq, params, exclude, allow)
         for rows, queries in batches:
             out = (distances, labels) if rows is None else (distances[rows], labels[rows])
-            scan.find_top_k(queries, options.excluded_ids(rows), options, *out)
+            scan.find_top_k(queries, options.excluded_ids(rows), options, *out, exact)
             if rows is not None:
                 distances[rows], labels[rows] = out
-        if shift is not None:
-            np.add(distances, shift[:, None], out=distances, where=labels != -1)
         return distances, labels
 
     def prepare(self, allow: Allow) -> PreparedSelector:
@@ -250,8 +255,13 @@ class IndexCCCF(CodedItems):
         recall: float = 0.99,
         *,
         params: SearchParametersCCCF | None = None,
+        item_vectors: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
     ) -> SearchParametersCCCF:
-        """Return parameters with the smallest `max_items` that reaches a target recall of the exact result.
+        """Return parameters of the fastest search that reaches a target recall, measured on sample queries.
+
+        Found is `max_items`, and with `item_vectors` also whether queries are coded. An exact search that is as fast is
+        preferred.
 
         Parameters
         ----------
@@ -263,6 +273,10 @@ class IndexCCCF(CodedItems):
             The share of the exact top-k over all queries that must be found; an equal score counts as found.
         params : SearchParametersCCCF, optional
             The other parameters of the searches.
+        item_vectors : array_like of float, shape (n, d), optional
+            For an index of vectors: measure the recall of the top-k by these, instead of that by the codes.
+        ids : array_like of int, shape (n,), optional
+            The id of each of `item_vectors`; 0, 1, ... by default.
 
         Examples
         --------
@@ -273,23 +287,48 @@ class IndexCCCF(CodedItems):
         >>> index = ci.IndexCCCF(4, 16)
         >>> index.add(items)
         >>> params = index.tune(items[:100], 10, recall=0.9)
-        >>> params.max_items < 9000
-        True
         >>> D, I = index.search(items[:100], 10, params=params)
         """
-        wanted = _check.number(recall, "recall", 0.0)
-        if wanted > 1:
-            raise ValueError(f"`recall` must be at most 1, got {recall}.")
-        params = SearchParametersCCCF() if params is None else params
-        if not isinstance(params, SearchParametersCCCF) or not params.prune:
-            raise ValueError("`params` must be SearchParametersCCCF that prune.")
+        wanted, params = tuning.check_target(recall, params)
         if not self.ntotal:
             raise ValueError("An index without items cannot be tuned. Call `add` first.")
         if not len(x):  # type: ignore[arg-type]
             raise ValueError("`x` must hold at least one sample query, got none.")
         k = min(_check.integer(k, "k", 1), self.ntotal)
         snapshot = copy.copy(self)  # another thread may add items meanwhile
-        return tune_budget(lambda p: snapshot.search(x, k, params=p)[0], snapshot.ntotal, wanted, params)
+        if item_vectors is None:
+            if ids is not None:
+                raise ValueError("`ids` must be None without `item_vectors`, whose ids they are.")
+            codes = x if isinstance(x, CompositionalCodes) else _check.matrix(x, "x", self.d)
+            codes = codes[tuning.sample_queries(len(codes), k)]
+            exact = snapshot.search(codes, k, params=params)[0]
+            trials = tuning.Trials(lambda p: snapshot.search(codes, k, params=p)[0], lambda D: D, exact)
+            return tuning.tune_search(trials, snapshot.ntotal, wanted, [params], has_factors=False)
+        if self.quantizer is None or isinstance(x, CompositionalCodes):
+            raise ValueError("`item_vectors` must be None unless the index and `x` are of vectors.")
+        queries = _check.matrix(x, "x", self.d)
+        queries = queries[tuning.sample_queries(len(queries), k)]
+        keys = None if ids is None else _check.unique(_check.ids(ids, "ids", len(item_vectors)), "ids")  # type: ignore[arg-type]
+        store = VectorStore.build(_check.matrix(item_vectors, "item_vectors", self.d), keys, None)
+        known = snapshot._select_ids(params)
+        if (store.find(known) < 0).any():
+            raise ValueError(
+                "`item_vectors` must hold a vector for each item of the index, but there is none for id "
+                f"{known[store.find(known) < 0][0]}. Pass `ids`."
+            )
+        trials = tuning.Trials(
+            lambda p: snapshot.search(queries, k, params=p)[1],
+            lambda I: tuning.score_found(queries, store, I),
+            tuning.find_largest(queries, store, known, k),
+            tuning.ROUNDING,
+        )
+        variants = [params] if params.coded or params.shortlist else [params, replace(params, coded=True)]
+        return tuning.tune_search(trials, snapshot.ntotal, wanted, variants, has_factors=False)
+
+    def _select_ids(self, params: Any) -> NDArray[np.int64]:
+        """Return the ids of all items that a search with these parameters may return."""
+        parts = SearchOptions.from_keywords(self._snapshot(), 1, params, None, None).parts
+        return np.concatenate([np.empty(0, np.int64), *(p.segment.ids[~p.dead_mask] for p in parts)])
 
     def range_search(
         self,
@@ -316,11 +355,11 @@ class IndexCCCF(CodedItems):
             if getattr(params, name, None) is not None:
                 raise ValueError(f"`params.{name}` must be None: `range_search` finds all items above the threshold.")
         state = self._snapshot()
-        batches, nq, shift = self._make_batches(state, x, params)
+        batches, nq = self._make_batches(state, x, params)
         options = SearchOptions.from_keywords(state, nq, params, exclude, allow)
         distances, labels = [np.empty(0, np.float32)] * nq, [np.empty(0, np.int64)] * nq
         for rows, queries in batches:
-            found = scan.find_in_range(queries, threshold, shift, options.excluded_ids(rows), options)
+            found = scan.find_in_range(queries, threshold, options.excluded_ids(rows), options)
             for row, result in zip(range(nq) if rows is None else rows, found, strict=True):
                 distances[row], labels[row] = result
         lims = np.zeros(nq + 1, dtype=np.uint64)
@@ -350,24 +389,25 @@ class IndexCCCF(CodedItems):
         vectors[found] = snapshot.reconstruct_batch(labels[found])
         return D, labels, vectors
 
-    def _make_batches(
-        self, state: State, x: ArrayLike | CompositionalCodes, params: Any
-    ) -> tuple[list[Batch], int, NDArray[np.float32] | None]:
-        """Return the queries by kind, their total number, and with a quantizer what is added to the scores of each."""
-        shift = None
-        if not isinstance(x, CompositionalCodes):
-            if state.quantizer is None:
-                vectors = _check.matrix(x, "x", self._reader.d, is_checked_later=True)
-                return self._reader.split_vectors(state, vectors), len(vectors), None
-            vectors = _check.matrix(x, "x", self.d)
-            quantizer = self._require_trained(state.quantizer)
-            shift = vectors @ quantizer.item_mean_
-            if not getattr(params, "coded", False):
-                queries = quantizer._make_queries(vectors, getattr(params, "num_threads", 0))
-                return [(None, self._reader.read_vectors(state, queries))], len(vectors), shift
-            x = quantizer.encode_users(vectors)
-        codes = self._check_codes(x)
-        return [(None, self._reader.read_codes(state, codes.bits, codes.weights))], len(codes), shift
+    def _make_batches(self, state: State, x: ArrayLike | CompositionalCodes, params: Any) -> tuple[list[Batch], int]:
+        """Return the queries by kind, and their total number."""
+        if isinstance(x, CompositionalCodes):
+            codes = self._check_codes(x)
+            return [(None, self._reader.read_codes(state, codes.bits, codes.weights))], len(codes)
+        if state.quantizer is None:
+            vectors = _check.matrix(x, "x", self._reader.d, is_checked_later=True)
+            return self._reader.split_vectors(state, vectors), len(vectors)
+        quantizer, is_coded = self._require_trained(state.quantizer), getattr(params, "coded", False)
+        vectors = _check.matrix(x, "x", quantizer.item_mean_.size, is_checked_later=True)
+        transformed, shifts = quantizer._transform(vectors, "x", getattr(params, "num_threads", 0), is_coded)
+        queries: Queries
+        if is_coded:
+            codes = quantizer.encode_users(vectors)
+            queries = self._reader.read_codes(state, codes.bits, codes.weights)
+        else:
+            queries = self._reader.read_vectors(state, transformed)
+        queries.shifts = shifts
+        return [(None, queries)], len(vectors)
 
 
 def index_factory(

@@ -13,13 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
 from cccf_index.codes import CompositionalCodes
+from cccf_index.kernels.layout import freeze
+from cccf_index.kernels.query_vectors import transform_queries
 from cccf_index.learning.alternation import Encoder, learn_codes
 from cccf_index.learning.encoding import RowEncoder
 from cccf_index.learning.heads import Heads
 from cccf_index.learning.history import Iteration
 from cccf_index.learning.plan import MAX_DIMENSION, LearningPlan
 from cccf_index.learning.probes import Probes
-from cccf_index.learning.rows import Frame, multiply_rows
+from cccf_index.learning.rows import Frame
 from cccf_index.learning.sides import Sides, sample_rows
 from cccf_index.storage import container
 
@@ -86,7 +88,7 @@ class CompositionalQuantizer:
     _plan: LearningPlan
     _encoder: Encoder
     _encoders: tuple[Any, RowEncoder, RowEncoder] | None = None  # made of `_encoder`
-    _columns: tuple[Any, NDArray[np.float32]] | None = None  # `query_map`, and its transpose for the kernel
+    _columns: tuple[Any, Any, Any] | None = None  # the encoder, its `query_map` transposed, its `item_mean`
 
     def __init__(
         self,
@@ -237,13 +239,32 @@ class CompositionalQuantizer:
         Their inner products with expanded item codes approximate the scores minus ``user @ item_mean_``.
         """
         self._check_fitted()
-        return self._make_queries(_check_vectors(user_vectors, "user_vectors", self.d), 0)
+        return self._transform(_check_vectors(user_vectors, "user_vectors", self.d), "user_vectors", 0)[0]
 
-    def _make_queries(self, vectors: NDArray[np.float32], num_threads: int) -> NDArray[np.float32]:
-        """Return real-valued queries (n, G * r) for checked vectors (n, p)."""
-        if self._columns is None or self._columns[0] is not self._encoder.query_map:
-            self._columns = (self._encoder.query_map, np.ascontiguousarray(self._encoder.query_map.T))
-        return multiply_rows(vectors, self._columns[1], num_threads)
+    def _transform(
+        self, vectors: NDArray[np.float32], name: str, num_threads: int, is_coded: bool = False
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return real-valued queries (n, G * r) for vectors (n, p), and their products with `item_mean_`, (n,).
+
+        No queries if they `is_coded`. Values are checked here: the kernel tells whether they are surely finite.
+        """
+        if self._columns is None or self._columns[0] is not self._encoder:
+            self._columns = (self._encoder, freeze(self._encoder.query_map.T), freeze(self._encoder.item_mean))
+        n, (_, columns, mean) = len(vectors), self._columns
+        queries, shifts = np.empty((n, 0 if is_coded else columns.shape[1]), np.float32), np.empty(n, np.float32)
+        form = (freeze(vectors), columns, mean, _check.SAFE_SQUARES, queries, shifts)
+        if n == 1:
+            is_safe = transform_queries(*form, 0, 1)
+        else:
+            are_safe: list[bool] = []
+            _threads.run_chunks(
+                lambda start, stop: are_safe.append(transform_queries(*form, start, stop)),
+                n, _threads.thread_count(num_threads), least=64, most=4096,
+            )  # fmt: skip
+            is_safe = all(are_safe)
+        if not is_safe:
+            _check.matrix(vectors, name, self.d)
+        return queries, shifts
 
     def decode(self, item_codes: CompositionalCodes) -> NDArray[np.float32]:
         """Return approximate item vectors, float32 (n, p), from codes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.refinement import count_words, rank_candidates
-from cccf_index.search.parameters import Allow, Parameters
+from cccf_index.search import tuning
+from cccf_index.search.parameters import Allow, Parameters, SearchParametersCCCF
 from cccf_index.storage.vectors import VectorStore
 
 
@@ -181,6 +183,63 @@ class IndexRefineCCCF(RefinedItems):
         vectors[found] = halves.vectors.decode(labels[found])
         return scores, labels, vectors
 
+    def tune(
+        self,
+        x: ArrayLike,
+        k: int,
+        recall: float = 0.99,
+        *,
+        codes: ArrayLike | CompositionalCodes | None = None,
+        params: SearchParametersCCCF | None = None,
+    ) -> SearchParametersCCCF:
+        """Return parameters of the fastest search whose recall of the vectors' top-k reaches a target.
+
+        Found are `k_factor`, unless `params` gives it, `max_items`, and for an index of vectors whether queries are
+        coded, all by trial on sample queries. The vectors' top-k is computed from the stored vectors.
+
+        Parameters
+        ----------
+        x : array_like of float, shape (nq, d)
+            Sample queries; a few hundred measure recall to a fraction of a percent.
+        k : int
+            The number of items.
+        recall : float
+            The share of the vectors' top-k over all queries that must be found; an equal score counts as found.
+        codes : CompositionalCodes or array_like, optional
+            See `search`.
+        params : SearchParametersCCCF, optional
+            The other parameters of the searches.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cccf_index import IndexCCCF, IndexRefineCCCF
+        >>> rng = np.random.default_rng(0)
+        >>> users, items = rng.standard_normal((500, 32)), rng.standard_normal((9000, 32)).astype(np.float32)
+        >>> refined = IndexRefineCCCF(IndexCCCF.from_embeddings(items, users), items, storage="int8")
+        >>> params = refined.tune(users[:200], 10, recall=0.9)
+        >>> D, I = refined.search(users, 10, params=params)
+        """
+        wanted, params = tuning.check_target(recall, params)
+        snapshot = copy.copy(self)
+        halves = snapshot._halves
+        queries = self._check_queries(halves, x)
+        if not halves.index.ntotal:
+            raise ValueError("An index without items cannot be tuned. Call `add` first.")
+        if not len(queries):
+            raise ValueError("`x` must hold at least one sample query, got none.")
+        k = min(_check.integer(k, "k", 1), halves.index.ntotal)
+        chosen = tuning.sample_queries(len(queries), k)
+        drafts = None if codes is None else self._check_drafts(halves, queries, codes)[chosen]
+        queries = np.ascontiguousarray(queries[chosen])
+        exact = tuning.find_largest(queries, halves.vectors, halves.index._select_ids(params), k)
+        trials = tuning.Trials(
+            lambda p: snapshot.search(queries, k, codes=drafts, params=p)[0], lambda D: D, exact, tuning.ROUNDING
+        )
+        either = codes is None and not params.coded and not params.shortlist
+        variants = [params, replace(params, coded=True)] if either else [params]
+        return tuning.tune_search(trials, halves.index.ntotal, wanted, variants, has_factors=True)
+
     def _search(
         self, halves: Halves, x: Any, k: int, codes: Any, params: Any, D: Any, I: Any, exclude: Any, allow: Any
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -189,7 +248,8 @@ class IndexRefineCCCF(RefinedItems):
         drafts = self._check_drafts(halves, queries, codes)
         distances = _check.output(D, "D", (len(queries), k), np.float32)
         labels = _check.output(I, "I", (len(queries), k), np.int64)
-        n = max(1, math.ceil(min(k * self.k_factor, halves.index.ntotal)))
+        factor = getattr(params, "k_factor", None) or self.k_factor
+        n = max(1, math.ceil(min(k * factor, halves.index.ntotal)))
         found = _find_candidates(halves.index, drafts, n, params, exclude, allow)
         # the kernel is compiled for contiguous arrays only
         outputs = [a if a.flags.c_contiguous else np.empty_like(a, order="C") for a in (distances, labels)]
@@ -244,4 +304,4 @@ def _find_candidates(
     index: IndexCCCF, queries: Any, n: int, params: Any, exclude: Any, allow: Any
 ) -> NDArray[np.int64]:
     """Return the ids of the n most promising items for each query, int64 (nq, n), padded with -1, in any order."""
-    return index.search(queries, n, params=params, exclude=exclude, allow=allow)[1]
+    return index._search(queries, n, params, None, None, exclude, allow, exact=False)[1]

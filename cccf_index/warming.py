@@ -25,7 +25,8 @@ from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
 from cccf_index.io import read_index, write_index
 from cccf_index.kernels.cache import Counts
-from cccf_index.learning.rows import multiply_rows
+from cccf_index.kernels.layout import freeze
+from cccf_index.kernels.query_vectors import transform_queries
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.refine import IndexRefineCCCF
 from cccf_index.search.parameters import SearchParametersCCCF
@@ -193,11 +194,11 @@ def _use_index(index: IndexCCCF, queries: CompositionalCodes | NDArray[np.float3
 
 
 def _warm_transform(shape: tuple[int, int]) -> None:
-    """Map vectors to queries, as an index of vectors does: writable ones, and those of a mapped file."""
-    vectors, columns = _make_vectors(2, DIMENSION), _make_vectors(DIMENSION, shape[0] * shape[1])
-    multiply_rows(vectors, columns, 1)
-    vectors.flags.writeable = False
-    multiply_rows(vectors, columns, 1)
+    """Map vectors to queries, as an index of vectors does."""
+    d = shape[0] * shape[1]
+    vectors, columns, mean = (freeze(_make_vectors(n, m)) for n, m in ((2, DIMENSION), (DIMENSION, d), (1, DIMENSION)))
+    queries, shifts = np.empty((2, d), np.float32), np.empty(2, np.float32)
+    transform_queries(vectors, columns, mean[0], 1.0, queries, shifts, 0, 2)
 
 
 def _warm_other(shape: tuple[int, int], kind: str, scale: int | None) -> None:

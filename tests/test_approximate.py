@@ -2,7 +2,6 @@
 
 import re
 
-import faiss
 import numpy as np
 import pytest
 from helpers import assert_same, filled_index
@@ -65,56 +64,12 @@ def test_one_block_is_the_least_that_is_looked_at(index):
     assert (D[I == -1] == np.finfo(np.float32).min).all()
 
 
-@pytest.mark.parametrize("queries", [USERS, VECTORS], ids=["coded", "real"])
-@pytest.mark.parametrize("recall", [0.5, 0.9, 0.99, 1.0])
-def test_tuning_reaches_the_wanted_recall(index, queries, recall):
-    params = index.tune(queries, 10, recall)
-    D, _ = index.search(queries, 10, params=params)
-    assert share(D, index.search(queries, 10)[0]) >= recall
-    assert params.max_items is None or params.max_items < 6000 * 1.1
-
-
-def test_tuning_keeps_the_other_parameters_and_asks_for_no_more_than_needed(index):
-    params = index.tune(USERS, 10, 0.9, params=SearchParametersCCCF(num_threads=2, sel=np.arange(5000)))
-    assert params.num_threads == 2
-    assert len(params.sel) == 5000
-    assert index.tune(USERS, 10, 0.5).max_items < index.tune(USERS, 10, 0.999).max_items
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"recall": 1.5}, "`recall` must be at most 1"),
-        ({"recall": -0.1}, "`recall` must be a finite number >= 0"),
-        ({"params": SearchParametersCCCF(prune=False)}, "that prune"),
-        ({"params": faiss.SearchParameters()}, "SearchParametersCCCF that prune"),
-        ({"k": 0}, "`k` must be an integer >= 1"),
-    ],
-)
-def test_bad_tuning_is_explained(index, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        index.tune(**{"x": USERS, "k": 10, **arguments})
-
-
-def test_tuning_counts_only_items_that_there_are(index):
-    few = SearchParametersCCCF(sel=np.arange(300))
-    params = index.tune(USERS, 400, 0.99, params=few)
-    assert (index.search(USERS, 400, params=params)[1] >= 0).sum() >= 0.99 * 200 * 300
-    with pytest.raises(ValueError, match="at least one sample query"):
-        index.tune(USERS[:0], 10)
-
-
 def test_parameters_that_were_changed_are_checked_again(index):
     params = SearchParametersCCCF()
     params.max_items = -5
     with pytest.raises(ValueError, match="`max_items` must be an integer >= 1"):
         index.search(USERS, 10, params=params)
     assert_same(index.search(USERS, 10, params=SearchParametersCCCF(max_items=2**70)), index.search(USERS, 10))
-
-
-def test_an_empty_index_cannot_be_tuned():
-    with pytest.raises(ValueError, match="without items cannot be tuned"):
-        IndexCCCF(4, 16).tune(USERS, 10)
 
 
 @pytest.mark.parametrize(

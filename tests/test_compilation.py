@@ -120,10 +120,10 @@ import numpy as np
 from numba import njit
 from cccf_index.kernels.heaps import fill_results
 @njit
-def call(scores, ids, divisors, D, I):
-    fill_results(scores, ids, divisors, D, I)
+def call(scores, ids, divisors, shifts, D, I):
+    fill_results(scores, ids, divisors, shifts, D, I)
 D, I = np.empty((1, 2), np.float32), np.empty((1, 2), np.int64)
-call(np.array([[1, 2]]), np.array([[5, 6]]), np.ones(1), D, I)
+call(np.array([[1, 2]]), np.array([[5, 6]]), np.ones(1), np.zeros(1, np.float32), D, I)
 print(I.tolist())
 """
     assert run_python(code) == "[[6, 5]]\n"
@@ -138,7 +138,7 @@ from cccf_index.kernels.heaps import fill_results, make_heaps
 def call(kind):
     scores, ids = make_heaps(1, 2, kind(0))
     D, I = np.empty((1, 2), np.float32), np.empty((1, 2), np.int64)
-    fill_results(scores, ids, np.ones(1), D, I)
+    fill_results(scores, ids, np.ones(1), np.zeros(1, np.float32), D, I)
 from cccf_index.kernels import decorators
 class Interrupted(Exception): pass
 decorators.Future.result = lambda self: (_ for _ in ()).throw(Interrupted)  # the caller goes on at once

@@ -13,7 +13,7 @@ from cccf_index.kernels.bounds import measure_cells
 from cccf_index.kernels.calls import CALL_RECORD, QUERY_RECORD, CodedBatch, RealBatch, make_room
 from cccf_index.kernels.decorators import ENTRY, ONE, ZERO
 from cccf_index.kernels.entries import start_coded, start_real
-from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, make_heaps, write_results
+from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, fill_results, make_heaps
 from cccf_index.kernels.limits import BLOCK, ENTRY_MAX, LANE_MAX, MAX_BITS, MAX_COMPONENTS, TERM_DIVISOR
 from cccf_index.kernels.lookup import get_element
 from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_call, view_segment
@@ -254,7 +254,7 @@ def offered(scores, ids, k, kind):
     for score, identity in zip(scores, ids, strict=True):
         push(heap_scores[0], heap_ids[0], kind(score), identity)
     D, I = np.empty((1, k + 2), np.float32), np.empty((1, k + 2), np.int64)
-    write_results(heap_scores, heap_ids, np.full(1, 2.0), D, I)
+    fill_results(heap_scores, heap_ids, np.full(1, 2.0), np.empty(0, np.float32), D, I)
     return D[0], I[0]
 
 

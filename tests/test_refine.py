@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF, clone_index
+from cccf_index.refine import _find_candidates
 
 RNG = np.random.default_rng(0)
 STORAGES = ("float32", "float16", "int8")
@@ -162,7 +163,8 @@ def test_refined_search_is_the_order_of_the_candidates_by_decoded_vectors(seed, 
     index = IndexCCCF(4, 8)
     index.add_with_ids(codes, ids)
     refined = IndexRefineCCCF(index, vectors, ids, k_factor, storage)
-    found = index.search(codes[:1].to_vectors().repeat(nq, axis=0), max(1, min(n, int(np.ceil(k * k_factor)))))[1]
+    n_found = max(1, min(n, int(np.ceil(k * k_factor))))
+    found = _find_candidates(index, codes[np.zeros(nq, int)], n_found, None, None, None)
     D, I = refined.search(x, k, codes=codes[np.zeros(nq, int)])
     store = refined._halves.vectors
     for q in range(nq):

@@ -16,10 +16,11 @@ From the outside in, a search goes through
 | `heaps` | the best items of each query over several segments |
 
 They share `calls` (queries, filters and tables of one call as a record), `layout` (segments as records), `memory`
-(access by address), `limits` (why no sum overflows), `lookup` (binary search, ids), `query_codes` and `query_weights`
-(queries checked, and their integer weights), `decorators` and `inner` (how kernels are compiled) and `cache` (how compiled kernels are kept on disk;
-`cache_places`: in which folders). Other kernels are `refinement` (inner products with full vectors), `building`
-(distances from cell centres) and, for training and encoding, `linear_algebra`, `rating_rows`, and `code_rows` with
-`row_updates` (the steps of one row) and `row_vectors` (their inner loops, in LLVM's vectors) and `probe_pairs` (items
-at the head of probes' lists).
+(access by address), `limits` (why no sum overflows), `lookup` (binary search, ids), `decorators` and `inner` (how
+kernels are compiled) and `cache` (how compiled kernels are kept on disk; `cache_places`: in which folders). Queries are
+made by `query_vectors` (the map of an index of vectors), `query_codes` (which vectors are codes) and `query_weights`
+(their integer weights). Other kernels are `refinement` (inner products with full vectors), `building` (distances from
+cell centres) and, for training and encoding, `linear_algebra`, `rating_rows`, and `code_rows` with `row_updates` (the
+steps of one row), `row_vectors` (their inner loops, in LLVM's vectors) and `probe_pairs` (items at the head of probes'
+lists).
 """

@@ -7,7 +7,7 @@ touches another, so results do not depend on which rows share a tile.
 import numpy as np
 
 from cccf_index.kernels.decorators import ZERO, training_entry, training_kernel
-from cccf_index.kernels.linear_algebra import add_scaled, copy_row, multiply_rows
+from cccf_index.kernels.linear_algebra import copy_row, map_row, multiply_rows
 from cccf_index.kernels.memory import address_of, view_row
 from cccf_index.kernels.row_updates import (
     add_pairs,
@@ -182,12 +182,9 @@ def write_code(signs, sizes, r, bits, weights):
             bits[k * n_bytes + place] = octet
 
 
-# d * p products for a row; BLAS would round a row differently depending on the batch
+# d * p products for a row.
 @training_entry
 def map_rows(x, matrix, out, start, stop):
     """Set each row of `out` (n, d) to ``x @ matrix`` of its row, a matrix of (p, d)."""
     for row in range(start, stop):
-        target = out[row]
-        target[:] = 0
-        for q in range(matrix.shape[0]):
-            add_scaled(target, matrix[q], x[row, q])
+        map_row(x[row], matrix, out[row])

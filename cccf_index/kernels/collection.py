@@ -159,7 +159,7 @@ def make_space(segment, call, q, i, word, number, real):
             rows[n], groups[n], estimates[n], errors[n] = rows[j], groups[j], estimates[j], errors[j]
             n += 1
     query.n = n
-    if 4 * n > 3 * size:
+    if n + max(BLOCK, size // 4) > size:
         settle(segment, call, q, i, word, number, real)
 
 

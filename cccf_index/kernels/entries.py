@@ -70,12 +70,12 @@ def empty_heaps(scores, ids, lowest):
 @entry
 def find_coded(
     parts, budgets, complete, exact, room, starts, words, weights, bias_scales, n_bits, slack, exclude_starts,
-    exclude_ids, lowest, scores, ids, divisors, D, I,
+    exclude_ids, lowest, scores, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with codes, and write the results.
 
     parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; scores, ids: room for heaps
-    (nq, k); lowest: below any score; divisors, D, I: see `sort_results`. If not `exact`, scores are estimates.
+    (nq, k); lowest: below any score; divisors, shifts, D, I: see `sort_results`. If not `exact`, scores are estimates.
     """
     empty_heaps(scores, ids, lowest)
     for p in range(parts.shape[0]):
@@ -83,13 +83,13 @@ def find_coded(
         describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, scores, ids)
         segment, call = view_segment(parts[p, 0]), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, scores.dtype.type, None)
-    sort_results(scores, ids, divisors, D, I)
+    sort_results(scores, ids, divisors, shifts, D, I)
 
 
 @entry
 def find_real(
     parts, budgets, complete, exact, room, starts, words, vectors, n_bits, slack, exclude_starts, exclude_ids, lowest,
-    scores, ids, divisors, D, I,
+    scores, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with vectors, and write the results; see `find_coded`."""
     empty_heaps(scores, ids, lowest)
@@ -98,7 +98,7 @@ def find_real(
         describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, scores, ids)
         segment, call = view_segment(parts[p, 0]), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, np.float32, np.float32)
-    sort_results(scores, ids, divisors, D, I)
+    sort_results(scores, ids, divisors, shifts, D, I)
 
 
 @entry

@@ -70,16 +70,6 @@ def make_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
     return scores, ids
 
 
-def write_results(scores: Any, ids: Any, divisors: Any, D: Any, I: Any) -> None:
-    """Sort each heap, and write it to D and I, (nq, at least k), padded as faiss does; see `fill_results`."""
-    if D.flags.c_contiguous and I.flags.c_contiguous:
-        fill_results(scores, ids, divisors, D, I)
-    else:  # the kernel is compiled for contiguous arrays only
-        distances, labels = np.empty(D.shape, np.float32), np.empty(I.shape, np.int64)
-        fill_results(scores, ids, divisors, distances, labels)
-        D[:], I[:] = distances, labels
-
-
 @kernel
 def is_sorted(scores, ids):
     """Whether a heap is sorted, the worst first, as a search leaves it."""
@@ -107,10 +97,11 @@ def sort_heap(scores, ids):
 
 # O(k) for each query whose heap is sorted, O(k log k) for others.
 @kernel
-def sort_results(scores, ids, divisors, D, I):
+def sort_results(scores, ids, divisors, shifts, D, I):
     """Sort each heap, and write it to D and I, contiguous (nq, at least k), padded as faiss does.
 
-    scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user.
+    scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user;
+    shifts: float32 (nq,), what is added then, or empty.
     """
     k = scores.shape[1]
     for q in range(scores.shape[0]):
@@ -122,9 +113,11 @@ def sort_results(scores, ids, divisors, D, I):
             D[q, j], I[q, j] = LOWEST, -1
             if place >= 0 and row_ids[place] != EMPTY_ID:
                 D[q, j], I[q, j] = np.float32(row_scores[place] / divisors[q]), row_ids[place]
+                if shifts.size:
+                    D[q, j] += shifts[q]
 
 
 @entry
-def fill_results(scores, ids, divisors, D, I):
+def fill_results(scores, ids, divisors, shifts, D, I):
     """See `sort_results`."""
-    sort_results(scores, ids, divisors, D, I)
+    sort_results(scores, ids, divisors, shifts, D, I)

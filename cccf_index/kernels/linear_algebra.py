@@ -123,3 +123,13 @@ def flush_panel(gram, panel, n):
     if n % PANEL:
         panel[n % PANEL :] = 0
         add_outer(gram, panel, 0, 1)
+
+
+# d * p products for a row; BLAS would round a row differently depending on the batch
+@training_kernel
+def map_row(vector, matrix, out):
+    """Set `out` (d,) to ``vector @ matrix``, a matrix of (p, d)."""
+    for j in range(out.size):
+        out[j] = 0
+    for j in range(vector.size):
+        add_scaled(out, matrix[j], vector[j])

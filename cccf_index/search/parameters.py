@@ -51,6 +51,9 @@ class SearchParametersCCCF:
     shortlist : int, optional
         For real-valued queries: find ``shortlist * k`` items by the code nearest to the query, then rank them with the
         query itself: the result is approximate. Coded queries ignore it.
+    k_factor : float, optional
+        For `IndexRefineCCCF`, instead of its own: how many items are re-ranked for each item of the result, at least 1.
+        Other indexes ignore it.
 
     Examples
     --------
@@ -65,11 +68,14 @@ class SearchParametersCCCF:
     coded: bool = False
     max_items: int | None = None
     shortlist: int | None = None
+    k_factor: float | None = None
 
     def __post_init__(self) -> None:
         self.num_threads = _check.integer(self.num_threads, "num_threads", 0)
         self.max_items = _check_count(self.max_items, "max_items")
         self.shortlist = _check_count(self.shortlist, "shortlist")
+        if self.k_factor is not None:
+            self.k_factor = _check.number(self.k_factor, "k_factor", 1.0)
         if not self.prune and (self.max_items or self.shortlist):
             raise ValueError("`prune` must be True with `max_items` or `shortlist`: without it every item is scored.")
         if self.coded and self.shortlist:

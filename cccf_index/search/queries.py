@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -25,6 +25,9 @@ NO_BIAS = np.empty(0, np.int64)  # writable, as scales are where items have a bi
 LARGEST_SCALE = float(MAX_SCALE)
 
 
+NO_SHIFTS = np.empty(0, np.float32)
+
+
 class Queries(Protocol):
     """A batch of queries of one kind."""
 
@@ -37,6 +40,8 @@ class Queries(Protocol):
     @property
     def divisors(self) -> NDArray[np.float64]:
         """What the scores of each query (nq,) are divided by for the user."""
+
+    shifts: NDArray[np.float32]  # what is added to them then, (nq,); empty where that is nothing
 
     def __len__(self) -> int: ...
 
@@ -53,6 +58,7 @@ class CodedQueries:
     divisors: NDArray[np.float64]  # (nq,)
     bias_scales: NDArray[np.int64]  # (nq,): what the items' biases are multiplied by; empty: 1
     n_bits: int
+    shifts: NDArray[np.float32] = field(default_factory=lambda: NO_SHIFTS)  # (nq,), or empty
 
     entries: ClassVar[Entries] = CODED
 
@@ -120,6 +126,7 @@ class RealQueries:
     divisors: NDArray[np.float64]  # (nq,)
     n_bits: int
     words: NDArray[Any]  # (0, G, W), of the items' type
+    shifts: NDArray[np.float32] = field(default_factory=lambda: NO_SHIFTS)  # (nq,), or empty
 
     entries: ClassVar[Entries] = REAL
     score_type: ClassVar[np.dtype] = np.dtype(np.float32)

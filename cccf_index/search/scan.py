@@ -42,10 +42,10 @@ def find_top_k(
 
     def work(start: int, stop: int) -> None:
         n, rows = stop - start, slice(start, stop)
-        out = (queries.divisors, D, I)
+        out = (queries.divisors, queries.shifts, D, I)
         starts = excluded.starts
         if n < whole:  # slices take as long as a few rows
-            out = (queries.divisors[rows], D[rows], I[rows])
+            out = (queries.divisors[rows], queries.shifts[rows], D[rows], I[rows])
             starts = starts[start : stop + 1]
         if by_bounds:
             batch = queries.batch(rows)
@@ -95,14 +95,11 @@ def _search_part(
 def find_in_range(
     queries: Queries,
     threshold: np.float32,
-    shift: NDArray[np.float32] | None,
     excluded: ExcludedIds,
     options: SearchOptions,
 ) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Return for each query D and I of all items with D above the threshold, in the order of `find_top_k`.
-
-    `shift` (nq,) is added to the scores of each query, if it is not None.
-    """
+    """Return for each query D and I of all items with D above the threshold, in the order of `find_top_k`."""
+    shift = queries.shifts if queries.shifts.size else None
     found: list[Any] = [None] * len(queries)
     least = np.full(len(queries), threshold)
     if shift is not None:  # a little lower, so that rounding loses no result
