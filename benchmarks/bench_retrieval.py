@@ -231,7 +231,7 @@ def measure_growth(store: Store) -> dict[str, Any]:
 
 
 def main() -> None:
-    output = "benchmarks/results/retrieval.json and .png; of a partial run only what was measured"
+    output = "benchmarks/results/retrieval.json, .png and lists.json; of a partial run only what was measured"
     parser = make_parser(__doc__, output, "gowalla.npz, ciao.npz and amazon-dfm.npz")
     parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors and codes")
     parser.add_argument("--catalogues", nargs="*", default=CATALOGUES, help="data sets, or numbers of sampled items")
@@ -247,10 +247,12 @@ def main() -> None:
         if not arguments.no_growth:
             results["growth"] = measure_growth(store)
     if not arguments.methods:
-        results["lists"] = {name: measure_lists(store, name) for name in arguments.catalogues}
-    if arguments.save:
-        partly = bool(arguments.methods) or arguments.no_growth or arguments.lists
-        partly |= tuple(arguments.catalogues) != CATALOGUES
+        lists = {name: measure_lists(store, name) for name in arguments.catalogues}
+        if arguments.save:
+            command = "python benchmarks/bench_retrieval.py --data DIR --lists --save"
+            save_results("lists", command, lists, keep=tuple(arguments.catalogues) != CATALOGUES)
+    if arguments.save and not arguments.lists:
+        partly = bool(arguments.methods) or arguments.no_growth or tuple(arguments.catalogues) != CATALOGUES
         save_results("retrieval", "python benchmarks/bench_retrieval.py --data DIR --save", results, keep=partly)
         from plot_retrieval import plot
 

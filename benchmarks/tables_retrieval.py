@@ -161,6 +161,30 @@ def growth() -> str:
     return to_markdown(head, lines)
 
 
+def lists() -> str:
+    """Return how long lists of 10, 100 and 1,000 items take, and their recall."""
+    labels = {
+        "gowalla": "gowalla, 41k", "amazon-dfm": "amazon-dfm, 33k", "ciao": "ciao, 105k", "146469": "sampled, 146k",
+        "1000000": "sampled, 10^6",
+    }  # fmt: skip
+    kinds = {
+        "IndexFlatIP": "`IndexFlatIP(128)`", "coded": "coded", "real-valued": "real-valued",
+        "refine, int8, tuned": "refine, 8-bit vectors, tuned",
+    }  # fmt: skip
+    lines = []
+    for key, label in labels.items():
+        for kind, name in kinds.items():
+            row = load_results("lists")[key][kind]
+            times = [f"{row[f'k={k}, us']:,.0f}" for k in (10, 100, 1000)]
+            lines.append([f"{label}: {name}", *times, *(f"{row[f'k={k}, recall']:.3f}" for k in (10, 100, 1000))])
+    head = [
+        "",
+        *(f"k = {k}, us" for k in ("10", "100", "1,000")),
+        *(f"recall, k = {k}" for k in ("10", "100", "1,000")),
+    ]
+    return to_markdown(head, lines)
+
+
 def inner_loop() -> str:
     """Return the time of the innermost loop."""
     lines = []
@@ -241,6 +265,7 @@ TABLES = (
     retrieval_settings,
     retrieval_ndcg,
     growth,
+    lists,
     inner_loop,
     adapters,
     adapters_codes,

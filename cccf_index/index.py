@@ -294,28 +294,20 @@ class IndexCCCF(CodedItems):
             raise ValueError("An index without items cannot be tuned. Call `add` first.")
         if not len(x):  # type: ignore[arg-type]
             raise ValueError("`x` must hold at least one sample query, got none.")
+        if item_vectors is None and ids is not None:
+            raise ValueError("`ids` must be None without `item_vectors`, whose ids they are.")
         k = min(_check.integer(k, "k", 1), self.ntotal)
         snapshot = copy.copy(self)  # another thread may add items meanwhile
-        if item_vectors is None:
-            if ids is not None:
-                raise ValueError("`ids` must be None without `item_vectors`, whose ids they are.")
-            codes = x if isinstance(x, CompositionalCodes) else _check.matrix(x, "x", self.d)
-            codes = codes[tuning.sample_queries(len(codes), k)]
-            exact = snapshot.search(codes, k, params=params)[0]
-            trials = tuning.Trials(lambda p: snapshot.search(codes, k, params=p)[0], lambda D: D, exact)
-            return tuning.tune_search(trials, snapshot.ntotal, wanted, [params], has_factors=False)
-        if self.quantizer is None or isinstance(x, CompositionalCodes):
-            raise ValueError("`item_vectors` must be None unless the index and `x` are of vectors.")
-        queries = _check.matrix(x, "x", self.d)
+        queries = x if isinstance(x, CompositionalCodes) else _check.matrix(x, "x", self.d)
         queries = queries[tuning.sample_queries(len(queries), k)]
-        keys = None if ids is None else _check.unique(_check.ids(ids, "ids", len(item_vectors)), "ids")  # type: ignore[arg-type]
-        store = VectorStore.build(_check.matrix(item_vectors, "item_vectors", self.d), keys, None)
+        if item_vectors is None:
+            exact = snapshot.search(queries, k, params=params)[0]
+            trials = tuning.Trials(lambda p: snapshot.search(queries, k, params=p)[0], lambda D: D, exact)
+            return tuning.tune_search(trials, snapshot.ntotal, wanted, [params], has_factors=False)
+        if self.quantizer is None or isinstance(queries, CompositionalCodes):
+            raise ValueError("`item_vectors` must be None unless the index and `x` are of vectors.")
         known = snapshot._select_ids(params)
-        if (store.find(known) < 0).any():
-            raise ValueError(
-                "`item_vectors` must hold a vector for each item of the index, but there is none for id "
-                f"{known[store.find(known) < 0][0]}. Pass `ids`."
-            )
+        store = VectorStore.build_for(known, _check.matrix(item_vectors, "item_vectors", self.d), ids)
         trials = tuning.Trials(
             lambda p: snapshot.search(queries, k, params=p)[1],
             lambda I: tuning.score_found(queries, store, I),

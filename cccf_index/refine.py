@@ -19,6 +19,7 @@ from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.refinement import count_words, rank_candidates
 from cccf_index.search import tuning
 from cccf_index.search.parameters import Allow, Parameters, SearchParametersCCCF
+from cccf_index.storage.selectors import PreparedSelector
 from cccf_index.storage.vectors import VectorStore
 
 
@@ -71,21 +72,13 @@ class IndexRefineCCCF(RefinedItems):
             raise TypeError(f"`index` must be an IndexCCCF, got {type(index).__name__}.")
         self.k_factor = k_factor
         vectors = _check.numbers(item_vectors, "item_vectors")
-        keys = None if ids is None else _check.unique(_check.ids(ids, "ids", len(vectors)), "ids")
         if index.quantizer is not None and vectors.ndim == 2 and index.d != vectors.shape[1]:
             raise ValueError(
                 f"`item_vectors` must have {index.d} columns, as those of the index, got {vectors.shape[1]}."
             )
-        store = VectorStore.build(vectors, keys, storage)
         index._snapshot()
         own = copy.copy(index)
-        missing = own.ids[store.find(own.ids) < 0]
-        if len(missing):
-            raise ValueError(
-                "`item_vectors` must hold a vector for each item of the index, but there is none for id "
-                f"{missing[0]}. Pass `ids`."
-            )
-        super().__init__(own, store)
+        super().__init__(own, VectorStore.build_for(own.ids, vectors, ids, storage))
 
     @classmethod
     def _of_halves(cls, index: IndexCCCF, vectors: VectorStore, k_factor: float) -> IndexRefineCCCF:
@@ -182,6 +175,10 @@ class IndexRefineCCCF(RefinedItems):
         vectors[~found] = np.nan
         vectors[found] = halves.vectors.decode(labels[found])
         return scores, labels, vectors
+
+    def prepare(self, allow: Allow) -> PreparedSelector:
+        """Return a selector of these items that later searches use for nothing; see `IndexCCCF.prepare`."""
+        return self.base_index.prepare(allow)
 
     def tune(
         self,

@@ -1,8 +1,8 @@
 """What a query collects while it looks at a segment: rows that may be good enough, with estimates of their scores.
 
 A histogram counts how many rows certainly reach an estimate, so it is known at any time what the k best rows reach at
-least, the `worst` of the query. Nothing is scored exactly before the end; then only rows are that the known error of
-the estimates cannot rule out. One sort makes the result of them.
+least, the `worst` of the query. Rows are scored exactly in the end, and only those that the known error of their
+estimates cannot rule out. One sort makes the result of them.
 
 An estimate is a sketch, of whatever shift, plus the item's bias, in units of 1 / FINE of a sketch.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from cccf_index.kernels.bounds import TINY
 from cccf_index.kernels.calls import BINS, BUCKETS
-from cccf_index.kernels.decorators import ZERO, kernel
+from cccf_index.kernels.decorators import ONE, ZERO, kernel
 from cccf_index.kernels.heaps import EMPTY_ID
 from cccf_index.kernels.limits import BLOCK, MAX_SHIFT
 from cccf_index.kernels.lookup import read_id
@@ -190,14 +190,15 @@ def score_chosen(segment, call, q, i, first, last, word, number, real):
 def choose_rows(call, i, n, certain, least, are_certain):
     """Choose collected rows: those that certainly reach `certain`, or the others that may reach `least`.
 
-    Put them behind the n rows that have been chosen, and return how many there are.
+    Put them behind the n rows that have been chosen, and return how many there are. are_certain: 1 or 0.
     """
     size = call.capacity
     rows, groups = call.rows + 8 * i * size, call.groups + 4 * i * size
     estimates, errors = call.estimates + 4 * i * size, call.errors + 4 * i * size
     for j in range(find_query(call, i).n):
         estimate, error = np.int64(read(estimates, j, np.int32)), np.int64(read(errors, j, np.int32))
-        if (estimate - error >= certain) == are_certain and (are_certain or estimate + error >= least):
+        is_certain = 1 if estimate - error >= certain else 0
+        if is_certain == are_certain and (are_certain or estimate + error >= least):
             write(call.identities, n, read(rows, j, np.int64))
             write(call.sort_places, n, read(groups, j, np.int32))
             write(call.sort_keys, n, estimate)
@@ -215,7 +216,7 @@ def settle(segment, call, q, i, word, number, real):
     query, k, n, certain = find_query(call, i), call.k, ZERO, np.int64(8 * FAR)
     if query.above >= k:
         certain = np.int64(find_edge(query.bin))
-        n = choose_rows(call, i, ZERO, certain, ZERO, True)
+        n = choose_rows(call, i, ZERO, certain, ZERO, ONE)
         score_chosen(segment, call, q, i, ZERO, n, word, number, real)
     if n >= k and call.exact:
         worst = np.inf
@@ -223,7 +224,7 @@ def settle(segment, call, q, i, word, number, real):
             worst = min(worst, np.float64(read(call.exact_scores, j, number)))
         query.worst = max(query.worst, worst)
     n_certain = n
-    n = choose_rows(call, i, n, certain, find_least(query), False)
+    n = choose_rows(call, i, n, certain, find_least(query), ZERO)
     score_chosen(segment, call, q, i, n_certain, n, word, number, real)
     if not segment.by_row:
         for j in range(n):

@@ -22,7 +22,8 @@ from cccf_index.kernels.memory import find_query, read, view_row
 from cccf_index.kernels.scoring import bias_scale, score_rows
 from cccf_index.kernels.sketches import locate_query, prepare_query
 
-PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order
+PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order, at least
+PROBED_SHARE = 32  # or so many of the segment's blocks, if a list is as long: the k-th best score is lower
 
 
 @kernel
@@ -65,24 +66,22 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
     found &= ~find_deleted(call, row, n)
     if found == 0:
         return False
+    shift, error = np.int64(read(segment.shifts, block, np.uint8)), 0.0
     if n < BLOCK:  # too few rows for a sketch
-        block_scores = view_row(call.block_scores, 0, BLOCK, number)
-        score_rows(block_scores, n, row, group, segment, call, q, i, word, real)
-        found = drop_excluded(found, row, segment, call, i, q)
-        return collect_rows(found, row, group, ZERO, 0.0, False, segment, call, q, i, word, number, real)
-    shift = np.int64(read(segment.shifts, block, np.uint8))
-    place, radius = i * segment.n_cells + c, np.float64(read(segment.radii, block, np.float32))
-    slip, near_slip = read(call.slips, place, np.float32), read(call.near_slips, place, np.float32)
-    error = find_error(find_query(call, i), np.float64(slip), near_slip, radius, shift)
-    found &= sketch_block(
-        segment, group, first, call.n_words, locate_query(segment, call, q, i, real),
-        call.factors + 2 * i * n_components, call.offsets + 2 * i * n_components, np.int16(shift),
-        find_limit(min_estimate, error, shift), call.sketches, word, real,
-    )  # fmt: skip
-    if found == 0:
-        return False
+        score_rows(view_row(call.block_scores, 0, BLOCK, number), n, row, group, segment, call, q, i, word, real)
+    else:
+        place, radius = i * segment.n_cells + c, np.float64(read(segment.radii, block, np.float32))
+        slip, near_slip = read(call.slips, place, np.float32), read(call.near_slips, place, np.float32)
+        error = find_error(find_query(call, i), np.float64(slip), near_slip, radius, shift)
+        found &= sketch_block(
+            segment, group, first, call.n_words, locate_query(segment, call, q, i, real),
+            call.factors + 2 * i * n_components, call.offsets + 2 * i * n_components, np.int16(shift),
+            find_limit(min_estimate, error, shift), call.sketches, word, real,
+        )  # fmt: skip
+        if found == 0:
+            return False
     found = drop_excluded(found, row, segment, call, i, q)
-    return collect_rows(found, row, group, shift, error, True, segment, call, q, i, word, number, real)
+    return collect_rows(found, row, group, shift, error, n == BLOCK, segment, call, q, i, word, number, real)
 
 
 # O(cells * d + budget * (G + log cells)).
@@ -171,6 +170,8 @@ def search(segment, call, budget, complete, word, number, real):
 
     If `complete`, then at all others that may hold an item that is good enough.
     """
+    if complete:
+        budget = max(budget, min(call.k, read(segment.block_starts, segment.n_cells, np.int64) // PROBED_SHARE))
     for first in range(0, call.n_queries, call.tile):
         n = min(call.tile, call.n_queries - first)
         for i in range(n):

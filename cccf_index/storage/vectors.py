@@ -147,6 +147,21 @@ class VectorStore:
         return cls._of_rows(storage, base, IdMap(len(array)) if ids is None else IdMap.build(ids))
 
     @classmethod
+    def build_for(
+        cls, known: NDArray[np.int64], vectors: NDArray[Any], ids: Any, storage: str | None = None
+    ) -> VectorStore:
+        """Return a store of `vectors` (n, d) with `ids`, which must hold a vector for each of the `known` ids."""
+        keys = None if ids is None else _check.unique(_check.ids(ids, "ids", len(vectors)), "ids")
+        store = cls.build(vectors, keys, storage)
+        missing = known[store.find(known) < 0]
+        if len(missing):
+            raise ValueError(
+                "`item_vectors` must hold a vector for each item of the index, but there is none for id "
+                f"{missing[0]}. Pass `ids`."
+            )
+        return store
+
+    @classmethod
     def _of_rows(cls, storage: str, base: Rows, id_map: IdMap) -> VectorStore:
         return cls(storage, base, _Tail(_allocate(0, base.values.shape[1], storage), 0), id_map)
 
