@@ -17,6 +17,7 @@ from cccf_index._items import CodedItems
 from cccf_index.codes import CompositionalCodes
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.search import scan, tuning
+from cccf_index.search.alone import find_alone, is_plain
 from cccf_index.search.parameters import Allow, Parameters, SearchOptions, SearchParametersCCCF
 from cccf_index.search.queries import Queries
 from cccf_index.search.reading import Batch, QueryReader
@@ -200,6 +201,10 @@ class IndexCCCF(CodedItems):
         I : ndarray of int64, shape (nq, k)
             Ids; -1 where fewer than k items were found.
         """
+        if D is None and I is None and exclude is None and allow is None and is_plain(params):
+            found = find_alone(self._snapshot(), self._reader, x, k, params)
+            if found is not None:
+                return found
         return self._search(x, k, params, D, I, exclude, allow)
 
     def _search(

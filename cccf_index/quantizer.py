@@ -248,9 +248,7 @@ class CompositionalQuantizer:
 
         No queries if they `is_coded`. Values are checked here: the kernel tells whether they are surely finite.
         """
-        if self._columns is None or self._columns[0] is not self._encoder:
-            self._columns = (self._encoder, freeze(self._encoder.query_map.T), freeze(self._encoder.item_mean))
-        n, (_, columns, mean) = len(vectors), self._columns
+        n, (columns, mean) = len(vectors), self._make_columns()
         queries, shifts = np.empty((n, 0 if is_coded else columns.shape[1]), np.float32), np.empty(n, np.float32)
         form = (freeze(vectors), columns, mean, _check.SAFE_SQUARES, queries, shifts)
         if n == 1:
@@ -265,6 +263,12 @@ class CompositionalQuantizer:
         if not is_safe:
             _check.matrix(vectors, name, self.d)
         return queries, shifts
+
+    def _make_columns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the map of vectors to queries, (p, G * r), and the mean of the items, as the kernel takes them."""
+        if self._columns is None or self._columns[0] is not self._encoder:
+            self._columns = (self._encoder, freeze(self._encoder.query_map.T), freeze(self._encoder.item_mean))
+        return self._columns[1:]
 
     def decode(self, item_codes: CompositionalCodes) -> NDArray[np.float32]:
         """Return approximate item vectors, float32 (n, p), from codes.

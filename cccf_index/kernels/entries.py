@@ -14,7 +14,10 @@ import numpy as np
 from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
 from cccf_index.kernels.heaps import EMPTY_ID, sort_results
+from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
+from cccf_index.kernels.query_vectors import transform_query
+from cccf_index.kernels.query_weights import round_weights
 from cccf_index.kernels.scoring import score_scattered
 from cccf_index.kernels.search import offer, score_all, search, search_brute_force
 from cccf_index.kernels.sketches import prepare_query
@@ -69,14 +72,21 @@ def empty_heaps(scores, ids, lowest):
 
 @entry
 def find_coded(
-    parts, budgets, complete, exact, room, starts, words, weights, bias_scales, n_bits, slack, exclude_starts,
-    exclude_ids, lowest, scores, ids, divisors, shifts, D, I,
+    given, scale, most, most_scale, most_weight, item_scale, parts, budgets, complete, exact, room, starts, words,
+    weights, bias_scales, n_bits, slack, exclude_starts, exclude_ids, lowest, scores, ids, divisors, shifts, D, I,
 ):  # fmt: skip
-    """Search parts with codes, and write the results.
+    """Search parts with codes, and write the results; return whether weights could be rounded well.
+
+    If `given`, float32 (nq, G), is not empty, the weights are not known yet: they are made of it here, see
+    `round_weights`, and must be at most `most_weight`.
 
     parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; scores, ids: room for heaps
     (nq, k); lowest: below any score; divisors, shifts, D, I: see `sort_results`. If not `exact`, scores are estimates.
     """
+    if given.size:
+        largest, any_lost = round_weights(given, scale, most, most_scale, item_scale, weights, divisors, bias_scales)
+        if largest > most_weight or any_lost:
+            return False
     empty_heaps(scores, ids, lowest)
     for p in range(parts.shape[0]):
         place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
@@ -84,14 +94,21 @@ def find_coded(
         segment, call = view_segment(parts[p, 0]), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, scores.dtype.type, None)
     sort_results(scores, ids, divisors, shifts, D, I)
+    return True
 
 
 @entry
 def find_real(
-    parts, budgets, complete, exact, room, starts, words, vectors, n_bits, slack, exclude_starts, exclude_ids, lowest,
-    scores, ids, divisors, shifts, D, I,
+    x, matrix, mean, most_squares, parts, budgets, complete, exact, room, starts, words, vectors, n_bits, slack,
+    exclude_starts, exclude_ids, lowest, scores, ids, divisors, shifts, D, I,
 ):  # fmt: skip
-    """Search parts with vectors, and write the results; see `find_coded`."""
+    """Search parts with vectors, and write the results; see `find_coded`. Return whether `x` is surely finite.
+
+    If `x` is not empty, the vectors are not known yet: they are made of it here, see `transform_query`.
+    """
+    for row in range(x.shape[0]):
+        if not transform_query(x, row, matrix, mean, most_squares, address_of(vectors), shifts):
+            return False
     empty_heaps(scores, ids, lowest)
     for p in range(parts.shape[0]):
         place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
@@ -99,6 +116,7 @@ def find_real(
         segment, call = view_segment(parts[p, 0]), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, np.float32, np.float32)
     sort_results(scores, ids, divisors, shifts, D, I)
+    return True
 
 
 @entry
@@ -175,9 +193,11 @@ class Entries(NamedTuple):
     """The entry points for one kind of queries."""
 
     find: Any
+    before: tuple[Any, ...]  # arguments of `find` where queries need not be made first
     brute_force: Any
     score: Any
 
 
-CODED = Entries(find_coded, brute_force_coded, score_coded)
-REAL = Entries(find_real, brute_force_real, score_real)
+NO_NUMBERS = freeze(np.empty((0, 0), np.float32))
+CODED = Entries(find_coded, (NO_NUMBERS, 0.0, 0, 0.0, 0.0, 0.0), brute_force_coded, score_coded)
+REAL = Entries(find_real, (NO_NUMBERS, NO_NUMBERS, NO_NUMBERS.reshape(0), 0.0), brute_force_real, score_real)

@@ -28,6 +28,11 @@ LARGEST_SCALE = float(MAX_SCALE)
 NO_SHIFTS = np.empty(0, np.float32)
 
 
+def choose_scale(scale: int | str, d: int) -> tuple[float, int]:
+    """Return the scale of queries, 0 for one of its own for each, and what the largest weight becomes then."""
+    return 0.0 if scale == "auto" else float(scale), min(2**16 - 1, (2**31 - 1) // (255 * d))
+
+
 class Queries(Protocol):
     """A batch of queries of one kind."""
 
@@ -81,8 +86,7 @@ class CodedQueries:
         nq, n_components = weights.shape
         rounded, divisors = np.empty((nq, n_components), np.int64), np.empty(nq)
         bias_scales = np.empty(nq, np.int64) if with_bias else NO_BIAS
-        most = min(2**16 - 1, (2**31 - 1) // (255 * n_components * n_bits))
-        fixed = 0.0 if scale == "auto" else float(scale)
+        fixed, most = choose_scale(scale, n_components * n_bits)
         largest, lost = round_queries(
             freeze(weights), fixed, most, LARGEST_SCALE, item_scale, rounded, divisors, bias_scales
         )

@@ -53,7 +53,18 @@ def find_top_k(
             room = make_room(batch, n, n_cells, k, n_rows)
             heaps = np.empty((n, k), lowest.dtype), np.empty((n, k), np.int64)
             queries.entries.find(
-                parts, budgets, options.is_complete, exact, *room, *batch, starts, excluded.ids, lowest, *heaps, *out
+                *queries.entries.before,
+                parts,
+                budgets,
+                options.is_complete,
+                exact,
+                *room,
+                *batch,
+                starts,
+                excluded.ids,
+                lowest,
+                *heaps,
+                *out,
             )
         else:
             scores, ids = make_heaps(n, k, lowest)

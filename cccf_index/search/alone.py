@@ -1,0 +1,123 @@
+"""One query alone: what does not depend on it is made once, and one call of a kernel does all the rest."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index import _check
+from cccf_index.codes import MAX_WEIGHT, CompositionalCodes
+from cccf_index.kernels.calls import CodedBatch, RealBatch, make_room
+from cccf_index.kernels.entries import find_coded, find_real
+from cccf_index.kernels.layout import freeze
+from cccf_index.search.parameters import NONE_FOR_ONE, PROBES_OF_ALL, SearchParametersCCCF
+from cccf_index.search.queries import FLOAT_SLACK, INTEGER_SLACK, LARGEST_SCALE, NO_BIAS, NO_SHIFTS, choose_scale
+from cccf_index.search.reading import QueryReader
+from cccf_index.search.scan import BELOW_ALL
+from cccf_index.storage.state import State
+
+Result: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int64]]
+_kept = threading.local()  # the arguments of this thread's last searches, as the next is likely to need the same
+
+
+class Arguments:
+    """The arguments of an entry point that one query shares with the next, and room for what becomes of it."""
+
+    kind: str  # of scores
+
+    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
+        self.state, self.k = weakref.ref(state), k
+        parts, n_cells, n_rows = state.table
+        n = min(k, state.ntotal)
+        self.parts, self.sizes = (parts, PROBES_OF_ALL, True, True), (1, n_cells, n, n_rows)
+        lowest = BELOW_ALL[self.kind]
+        self.heaps = (*NONE_FOR_ONE, lowest, np.empty((1, n), lowest.dtype), np.empty((1, n), np.int64))
+        self.divisors = np.full(1, state.divisor)
+
+    def make_result(self) -> Result:
+        """Return D and I, to be filled."""
+        return np.empty((1, self.k), np.float32), np.empty((1, self.k), np.int64)
+
+
+class RealArguments(Arguments):
+    """For a vector that stays real-valued."""
+
+    kind = "f"
+
+    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
+        super().__init__(state, reader, k)
+        self.first = (*state.quantizer._make_columns(), _check.SAFE_SQUARES, *self.parts)
+        self.batch = RealBatch(reader.no_words, freeze(np.empty((1, reader.d), np.float32)), reader.n_bits, FLOAT_SLACK)
+        self.last = (*self.batch, *self.heaps, self.divisors, np.empty(1, np.float32))
+
+    def find(self, x: NDArray[np.float32]) -> Result | None:
+        """Return D and I (1, k) for `x` (1, p); None if its values must be checked first."""
+        room, out = make_room(self.batch, *self.sizes), self.make_result()
+        return out if find_real(freeze(x), *self.first, *room, *self.last, *out) else None
+
+
+class CodedArguments(Arguments):
+    """For a code, in an index with a scale."""
+
+    kind = "i"
+
+    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
+        super().__init__(state, reader, k)
+        assert reader.scale is not None
+        scales = (*choose_scale(reader.scale, reader.d), LARGEST_SCALE, float(MAX_WEIGHT), float(state.divisor))
+        self.first = (*scales, *self.parts)
+        bias_scales = np.empty(1, np.int64) if state.has_bias else NO_BIAS
+        self.weights = (np.empty((1, reader.no_words.shape[1]), np.int64), bias_scales, reader.n_bits, INTEGER_SLACK)
+
+    def find(self, codes: CompositionalCodes, shifts: NDArray[np.float32]) -> Result | None:
+        """Return D and I (1, k) for one code; None if its weights must be checked first."""
+        batch, out = CodedBatch(freeze(codes.bits), *self.weights), self.make_result()
+        room, given = make_room(batch, *self.sizes), freeze(codes.weights)
+        is_good = find_coded(given, *self.first, *room, *batch, *self.heaps, self.divisors, shifts, *out)
+        return out if is_good else None
+
+
+def get_arguments(kind: type[Any], state: State, reader: QueryReader, k: int) -> Any:
+    """Return this thread's arguments of a kind."""
+    kept = getattr(_kept, kind.__name__, None)
+    if kept is None or kept.k != k or kept.state() is not state:
+        kept = kind(state, reader, k)
+        setattr(_kept, kind.__name__, kept)
+    return kept
+
+
+def is_plain(params: Any) -> bool:
+    """Whether parameters ask for nothing that one query alone cannot do."""
+    if params is None:
+        return True
+    if type(params) is not SearchParametersCCCF or params.sel is not None or params.prune is not True:
+        return False
+    return params.max_items is None and params.shortlist is None
+
+
+def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -> Result | None:
+    """Return D and I of one query; None if it is not the plain case of a code or a vector, or is bad."""
+    if type(k) is not int or k < 1 or not state.ntotal:
+        return None
+    quantizer, shifts = state.quantizer, NO_SHIFTS
+    if type(x) is not CompositionalCodes:
+        if quantizer is None or not quantizer.is_fitted or type(x) is not np.ndarray or x.dtype != np.float32:
+            return None
+        if x.shape != (1, quantizer.item_mean_.size):
+            return None
+        if not getattr(params, "coded", False):
+            return get_arguments(RealArguments, state, reader, k).find(x)
+        shifts = quantizer._transform(x, "x", 1, is_coded=True)[1]
+        x = quantizer.encode_users(x)
+    if (
+        reader.scale is None
+        or len(x) != 1
+        or x.bits.shape[1:] != reader.no_words.shape[1:]
+        or x.n_bits != reader.n_bits
+    ):
+        return None
+    return get_arguments(CodedArguments, state, reader, k).find(x, shifts)
