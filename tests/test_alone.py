@@ -37,6 +37,7 @@ def test_a_vector_alone_is_found_as_in_a_batch(embedded, params, k):
     check_alone(embedded, USERS[:9], k, params)
 
 
+@pytest.mark.filterwarnings("ignore:All weights of")
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 400), st.sampled_from([50, 100, "auto", None]), st.booleans())
 def test_a_code_alone_is_found_as_in_a_batch(seed, n, scale, biased):

@@ -44,6 +44,7 @@ def make_queries(rng, nq, n_bits):
     return codes, rng.standard_normal((nq, 4 * n_bits)).astype(np.float32)
 
 
+@pytest.mark.filterwarnings("ignore:All weights of")
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**32), st.sampled_from([1, 70, 900, 5000]), st.sampled_from([100, "auto", None]),
