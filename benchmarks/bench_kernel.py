@@ -90,7 +90,8 @@ def measure_kernel(word_bits: int, is_real: bool, gigahertz: float, start: int =
     if is_real:
         query = rng.integers(0, 255, (COMPONENTS, word_bits // 4, 16), dtype=np.uint8)
     factors, offsets = np.ones(COMPONENTS, dtype=np.int16), np.zeros(COMPONENTS, dtype=np.int16)
-    tables = [table.ctypes.data for table in (query, factors, offsets, np.zeros(BLOCK, np.int16))]
+    sketches = np.zeros(BLOCK, dtype=np.int16)
+    tables = [table.ctypes.data for table in (query, factors, offsets, sketches)]
     scan = make_scan(words.type, np.float32 if is_real else None)
     nanoseconds = time_best(lambda: scan(record.ctypes.data, start, ROWS, *tables), 300) / (ROWS / BLOCK) * 1e9
     count = None if is_real or word_bits != 16 else count_instructions(scan)

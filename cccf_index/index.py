@@ -294,11 +294,7 @@ class IndexCCCF(CodedItems):
         >>> params = index.tune(items[:100], 10, recall=0.9)
         >>> D, I = index.search(items[:100], 10, params=params)
         """
-        wanted, params = tuning.check_target(recall, params)
-        if not self.ntotal:
-            raise ValueError("An index without items cannot be tuned. Call `add` first.")
-        if not len(x):  # type: ignore[arg-type]
-            raise ValueError("`x` must hold at least one sample query, got none.")
+        wanted, params = tuning.check_target(recall, params, self.ntotal, len(x))  # type: ignore[arg-type]
         if item_vectors is None and ids is not None:
             raise ValueError("`ids` must be None without `item_vectors`, whose ids they are.")
         k = min(_check.integer(k, "k", 1), self.ntotal)

@@ -217,14 +217,10 @@ class IndexRefineCCCF(RefinedItems):
         >>> params = refined.tune(users[:200], 10, recall=0.9)
         >>> D, I = refined.search(users, 10, params=params)
         """
-        wanted, params = tuning.check_target(recall, params)
         snapshot = copy.copy(self)
         halves = snapshot._halves
         queries = self._check_queries(halves, x)
-        if not halves.index.ntotal:
-            raise ValueError("An index without items cannot be tuned. Call `add` first.")
-        if not len(queries):
-            raise ValueError("`x` must hold at least one sample query, got none.")
+        wanted, params = tuning.check_target(recall, params, halves.index.ntotal, len(queries))
         k = min(_check.integer(k, "k", 1), halves.index.ntotal)
         chosen = tuning.sample_queries(len(queries), k)
         drafts = None if codes is None else self._check_drafts(halves, queries, codes)[chosen]

@@ -2,17 +2,8 @@
 
 import numpy as np
 
-from cccf_index.kernels.decorators import entry, kernel, reordering_kernel
-
-
-# O(d).
-@reordering_kernel
-def sum_squares(vector):
-    """Return the sum of squares; NaN or infinity if any value is."""
-    total = np.float32(0)
-    for j in range(vector.size):
-        total += vector[j] * vector[j]
-    return total
+from cccf_index.kernels.decorators import entry, kernel
+from cccf_index.kernels.linear_algebra import multiply_rows
 
 
 # O(d).
@@ -46,7 +37,7 @@ def read_codes(vectors, n_bits, most_squares, words, weights):
     """
     n_codes, is_safe = 0, True
     for q in range(vectors.shape[0]):
-        is_safe &= sum_squares(vectors[q]) <= most_squares  # which NaN is not
+        is_safe &= multiply_rows(vectors[q], vectors[q]) <= most_squares  # which NaN is not
         if read_code(vectors[q], n_bits, words[q], weights[q]):
             n_codes += 1
         else:

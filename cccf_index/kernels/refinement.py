@@ -8,6 +8,7 @@ import numpy as np
 from cccf_index.kernels.calls import BUCKETS
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel, reordering_kernel
 from cccf_index.kernels.heaps import LOWEST
+from cccf_index.kernels.linear_algebra import multiply_rows
 from cccf_index.kernels.lookup import find_sorted, get_stored
 from cccf_index.kernels.memory import address_of, half_to_float, make_viewer, prefetch, read, view_row
 from cccf_index.kernels.sorting import sort_found
@@ -85,15 +86,6 @@ def read_scale(vectors, row):
 
 
 @reordering_kernel
-def multiply_floats(query, values):
-    """Return the inner product with float32 values."""
-    total = np.float32(0)
-    for i in range(query.size):
-        total += query[i] * values[i]
-    return total
-
-
-@reordering_kernel
 def multiply_halves(query, values):
     """Return the inner product with float16 values, given by their bits as uint16."""
     total = np.float32(0)
@@ -120,7 +112,7 @@ def score_row(query, vectors, row):
         return read_scale(vectors, row) * multiply_bytes(query, view_row(start, ZERO, vectors.d, np.int8))
     if vectors.kind == FLOAT16:
         return multiply_halves(query, view_row(start, ZERO, vectors.d, np.uint16))
-    return multiply_floats(query, view_row(start, ZERO, vectors.d, np.float32))
+    return multiply_rows(query, view_row(start, ZERO, vectors.d, np.float32))
 
 
 def count_words(n: int) -> int:

@@ -92,7 +92,9 @@ def sample_queries(n: int, k: int) -> slice:
     return slice(None, None, max(1, n // max(FEWEST, ENOUGH // k)))
 
 
-def check_target(recall: float, params: SearchParametersCCCF | None) -> tuple[float, SearchParametersCCCF]:
+def check_target(
+    recall: float, params: SearchParametersCCCF | None, n_items: int, n_queries: int
+) -> tuple[float, SearchParametersCCCF]:
     """Return what the caller of `tune` wants, checked; `params` without what is to be found."""
     wanted = _check.number(recall, "recall", 0.0)
     if wanted > 1:
@@ -100,6 +102,10 @@ def check_target(recall: float, params: SearchParametersCCCF | None) -> tuple[fl
     params = SearchParametersCCCF() if params is None else params
     if not isinstance(params, SearchParametersCCCF) or not params.prune:
         raise ValueError("`params` must be SearchParametersCCCF that prune.")
+    if not n_items:
+        raise ValueError("An index without items cannot be tuned. Call `add` first.")
+    if not n_queries:
+        raise ValueError("`x` must hold at least one sample query, got none.")
     return wanted, replace(params, max_items=None)
 
 
