@@ -120,8 +120,8 @@ import numpy as np
 from numba import njit
 from cccf_index.kernels.heaps import fill_results
 @njit
-def call(scores, ids, divisors, shifts, D, I):
-    fill_results(scores, ids, divisors, shifts, D, I)
+def call(ranks, ids, divisors, shifts, D, I):
+    fill_results(ranks, ids, False, divisors, shifts, D, I)
 D, I = np.empty((1, 2), np.float32), np.empty((1, 2), np.int64)
 call(np.array([[1, 2]]), np.array([[5, 6]]), np.ones(1), np.zeros(1, np.float32), D, I)
 print(I.tolist())
@@ -135,20 +135,20 @@ def test_a_process_forked_while_a_kernel_is_compiled_can_compile(tmp_path):
 import os, threading, time
 import numpy as np
 from cccf_index.kernels.heaps import fill_results, make_heaps
-def call(kind):
-    scores, ids = make_heaps(1, 2, kind(0))
+def call():
+    ranks, ids = make_heaps(1, 2)
     D, I = np.empty((1, 2), np.float32), np.empty((1, 2), np.int64)
-    fill_results(scores, ids, np.ones(1), np.zeros(1, np.float32), D, I)
+    fill_results(ranks, ids, False, np.ones(1), np.zeros(1, np.float32), D, I)
 from cccf_index.kernels import decorators
 class Interrupted(Exception): pass
 decorators.Future.result = lambda self: (_ for _ in ()).throw(Interrupted)  # the caller goes on at once
 try:
-    call(np.int64)
+    call()
 except Interrupted:
     pass
 child = os.fork()
 if child == 0:
-    call(np.int64)
+    call()
     os._exit(0)
 print(os.waitpid(child, 0)[1])
 """

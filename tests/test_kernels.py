@@ -18,6 +18,7 @@ from cccf_index.kernels.limits import BLOCK, ENTRY_MAX, LANE_MAX, MAX_BITS, MAX_
 from cccf_index.kernels.lookup import get_element
 from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_call, view_segment
 from cccf_index.kernels.sketches import prepare_query
+from cccf_index.kernels.sorting import rank_score
 from cccf_index.storage.item_rows import ItemRows
 from cccf_index.storage.segment import Segment
 
@@ -35,7 +36,7 @@ WEIGHTS = [
 
 
 as_entry = njit(**ENTRY)
-push, find_sorted = as_entry(heaps.push.py_func), as_entry(lookup.find_sorted.py_func)
+find_sorted = as_entry(lookup.find_sorted.py_func)
 
 
 def make_block_kernel(word, real):
@@ -248,13 +249,18 @@ def test_a_query_of_zeros_is_sketched_as_zeros():
     assert not prepare(segment, nothing)[1].any()
 
 
+@as_entry
+def push_score(ranks, ids, score, identity):
+    heaps.push(ranks, ids, rank_score(score), identity)
+
+
 def offered(scores, ids, k, kind):
     """What a heap of size k makes of items that are offered one by one."""
-    heap_scores, heap_ids = make_heaps(1, k, kind(-np.inf) if kind is np.float32 else kind(-(2**63)))
+    ranks, heap_ids = make_heaps(1, k)
     for score, identity in zip(scores, ids, strict=True):
-        push(heap_scores[0], heap_ids[0], kind(score), identity)
+        push_score(ranks[0], heap_ids[0], kind(score), identity)
     D, I = np.empty((1, k + 2), np.float32), np.empty((1, k + 2), np.int64)
-    fill_results(heap_scores, heap_ids, np.full(1, 2.0), np.empty(0, np.float32), D, I)
+    fill_results(ranks, heap_ids, kind is np.float32, np.full(1, 2.0), np.empty(0, np.float32), D, I)
     return D[0], I[0]
 
 

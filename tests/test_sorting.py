@@ -7,7 +7,8 @@ from numba import njit
 
 from cccf_index.kernels.calls import BUCKETS
 from cccf_index.kernels.decorators import ENTRY
-from cccf_index.kernels.sorting import sort_found
+from cccf_index.kernels.heaps import EMPTY_RANK
+from cccf_index.kernels.sorting import rank_score, sort_found, unrank
 
 
 @st.composite
@@ -33,15 +34,47 @@ def scores_and_ids(draw):
 
 
 @njit(**ENTRY)
-def sort(scores, ids, n, keys, places, spare_keys, spare_places, counts):
-    sort_found(scores, ids, n, keys, places, spare_keys, spare_places, counts)
+def rank(scores, ranks):
+    for j in range(scores.size):
+        ranks[j] = rank_score(scores[j])
+
+
+@njit(**ENTRY)
+def restore(ranks, is_float, scores):
+    for j in range(ranks.size):
+        scores[j] = unrank(ranks[j], is_float)
+
+
+@njit(**ENTRY)
+def sort(ranks, ids, n, keys, places, spare_keys, spare_places, counts):
+    sort_found(ranks, ids, n, keys, places, spare_keys, spare_places, counts)
 
 
 @settings(max_examples=200, deadline=None)
 @given(scores_and_ids())
 def test_the_best_scores_come_first_and_ties_are_in_the_order_of_ids(case):
     scores, ids = case
-    n = len(ids)
+    n, ranks = len(ids), np.empty(len(ids), np.int64)
+    rank(scores, ranks)
     keys, places = np.empty((2, n), np.uint64), np.empty((2, n), np.int32)
-    sort(scores, ids, n, keys[0], places[0], keys[1], places[1], np.empty(BUCKETS, np.int32))
+    sort(ranks, ids, n, keys[0], places[0], keys[1], places[1], np.empty(BUCKETS, np.int32))
     np.testing.assert_array_equal(places[0], np.lexsort((ids, -scores)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(scores_and_ids())
+def test_a_score_comes_back_from_its_rank(case):
+    scores = np.concatenate([case[0], [0]]).astype(case[0].dtype)
+    ranks, restored = np.empty(len(scores), np.int64), np.empty(len(scores))
+    rank(scores, ranks)
+    restore(ranks, int(scores.dtype.kind == "f"), restored)
+    np.testing.assert_array_equal(restored, scores.astype(np.float64))
+    assert (np.argsort(scores, kind="stable") == np.argsort(ranks, kind="stable")).all()
+
+
+def test_nothing_ranks_below_an_empty_place():
+    below = np.empty(2)
+    restore(np.array([EMPTY_RANK, EMPTY_RANK]), 1, below)
+    assert (below == -np.inf).all()
+    restore(np.array([EMPTY_RANK, EMPTY_RANK]), 0, below)
+    assert (below == -(2.0**63)).all()

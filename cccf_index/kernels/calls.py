@@ -35,10 +35,11 @@ _ARGUMENTS = (
     "deleted",  # bit i for row i, which is deleted or not selected; 0 where no row is
     "exclude_starts",  # int64 (nq + 1,)
     "exclude_ids",  # int64, ascending for each query
-    "scores",  # int64 or float32 (nq, k): heaps
+    "ranks",  # int64 (nq, k): heaps
     "ids",  # int64 (nq, k)
     "n_queries", "k", "n_bits", "n_words", "word_size", "tile",
     "capacity",  # rows that a query may collect
+    "is_float",  # whether scores are float32, else int64
     "exact",  # whether what is collected is scored exactly in the end; else estimates are good enough
 )  # fmt: skip
 _TABLES = (
@@ -63,13 +64,13 @@ _TABLES = (
     "estimates",  # int32 (tile, capacity)
     "errors",  # int32 (tile, capacity)
     "bins",  # int32 (tile, BINS)
-    "exact_scores",  # int64 or float32 (capacity + k,): of what one query has collected, and what it had found
+    "chosen_ranks",  # int64 (capacity + k,): of what one query has collected, and what it had found
     "identities",  # int64 (capacity + k,)
     "sort_keys",  # uint64 (2, capacity + k)
     "sort_places",  # int32 (2, capacity + k)
     "sort_counts",  # int32 (BUCKETS,): see `sorting`
     "sketches",  # int16 (BLOCK,): of one block
-    "block_scores",  # int64 or float32 (BLOCK,): exact scores of a block
+    "block_scores",  # int64 or float32 (BLOCK,), then float64: exact scores of a block
     "block_weights",  # int64 or float32 (BLOCK,): the weights of its rows in one component
     "vector",  # float32 (G * r,): one query's expanded vector, or itself
     "reach",  # float32 (G,): the most that an item of weight 1 in component k can score with it
@@ -116,7 +117,7 @@ def place_tables(
         "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile, "min_distances": 8 * tile,
         "min_estimates": 8 * tile, "stale": 2 * tile, "active": 8 * tile, "rows": 8 * collected,
         "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected, "bins": 4 * tile * BINS,
-        "exact_scores": 8 * most, "identities": 8 * most, "sort_keys": 16 * most, "sort_places": 8 * most,
+        "chosen_ranks": 8 * most, "identities": 8 * most, "sort_keys": 16 * most, "sort_places": 8 * most,
         "sort_counts": 4 * BUCKETS, "sketches": 2 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
         "vector": 4 * n_components * n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
         "sketch_error": 4 * n_components, "excluded_slots": 2 * HASH_SLOTS * tile,

@@ -17,7 +17,7 @@ from cccf_index.kernels.limits import BLOCK, MAX_SHIFT
 from cccf_index.kernels.lookup import read_id
 from cccf_index.kernels.memory import bits_to_float, find_query, float_to_bits, lowest_bit, read, view_row, write
 from cccf_index.kernels.scoring import bias_scale, read_bias, score_scattered
-from cccf_index.kernels.sorting import sort_found
+from cccf_index.kernels.sorting import rank_score, sort_found, unrank
 
 FINE = 2**MAX_SHIFT  # estimates for 1 of a sketch
 FAR = 2.0**30  # estimates lie between -FAR and FAR
@@ -31,7 +31,7 @@ assert ((127 + 31) << MANTISSA) - FIRST < ZERO_BIN
 
 # O(cells + BINS).
 @kernel
-def start_collection(segment, call, q, i, number):
+def start_collection(segment, call, q, i):
     """Start to collect for query q at place i of the tile, which has been measured against all cells."""
     query, n_cells, bias = find_query(call, i), segment.n_cells, np.float64(bias_scale(call, q))
     largest = 0.0
@@ -44,7 +44,7 @@ def start_collection(segment, call, q, i, number):
     if not call.exact:
         query.floors, query.coarse_slip = 0.0, 0.0
     query.rounding = call.slack * largest + TINY
-    query.worst = np.float64(read(call.scores, q * call.k, number))
+    query.worst = unrank(read(call.ranks, q * call.k, np.int64), call.is_float)
     query.n, query.above = 0, 0
     # No estimate is larger, nor of those below zero any smaller: an error is no larger than a score may be.
     most = 2 * largest / query.unit + segment.n_components + 2
@@ -102,15 +102,13 @@ def estimate_bias(segment, row, factor, unit):
 
 # O(1) for each row. Invariant: all rows of the segment so far that may be among the k best are in the buffer or heap.
 @kernel
-def collect_rows(found, row, group, shift, error, has_sketches, segment, call, q, i, word, number, real):
+def collect_rows(found, row, group, shift, error, has_sketches, segment, call, q, i):
     """Collect the rows of a block that a mask tells, bit j for ``row + j``, and count those that are certainly good.
 
-    Return whether the query's `worst` has risen. shift, error: of the block's sketches; without sketches its exact
-    scores are estimates.
+    Return whether the query's `worst` has risen. There must be space for a block. shift, error: of the block's
+    sketches; without sketches its exact scores are estimates.
     """
     query, size = find_query(call, i), call.capacity
-    if query.n + BLOCK > size:
-        make_space(segment, call, q, i, word, number, real)
     n, above, bins = i * size + query.n, query.above, call.bins + 4 * i * BINS
     unit, b, k, shift = query.unit / FINE, query.bin, call.k, MAX_SHIFT - shift
     rows, groups, estimates, errors = call.rows, call.groups, call.estimates, call.errors
@@ -125,7 +123,7 @@ def collect_rows(found, row, group, shift, error, has_sketches, segment, call, q
             if has_bias:
                 estimate += estimate_bias(segment, row + j, factor, unit)
         else:
-            score = np.float64(read(call.block_scores, j, number))
+            score = read(call.block_scores, j, np.float64)
             estimate = np.int64(min(max(np.floor(score / unit), -FAR), FAR))
         write(rows, n, row + j)
         write(groups, n, np.int32(group))
@@ -148,8 +146,8 @@ def find_least(query):
 
 
 @kernel
-def make_space(segment, call, q, i, word, number, real):
-    """Drop collected rows that are not good enough any more; if most are, put the best into the heap."""
+def make_space(call, i):
+    """Drop collected rows that are not good enough any more; return whether enough are."""
     query, n, size = find_query(call, i), 0, call.capacity
     rows, groups = view_row(call.rows, i, size, np.int64), view_row(call.groups, i, size, np.int32)
     estimates, errors = view_row(call.estimates, i, size, np.int32), view_row(call.errors, i, size, np.int32)
@@ -159,31 +157,29 @@ def make_space(segment, call, q, i, word, number, real):
             rows[n], groups[n], estimates[n], errors[n] = rows[j], groups[j], estimates[j], errors[j]
             n += 1
     query.n = n
-    if n + max(BLOCK, size // 4) > size:
-        settle(segment, call, q, i, word, number, real)
+    return n + max(BLOCK, size // 4) <= size
 
 
 # O(n) exact scores, as many at a time as stand in one group.
 @kernel
 def score_chosen(segment, call, q, i, first, last, word, number, real):
-    """Score the chosen rows `first` to `last`, exactly if that is wanted.
+    """Rank the chosen rows `first` to `last` by their scores, exactly if that is wanted.
 
     Their rows stand in `identities`, their groups in `sort_places`, their estimates in `sort_keys`.
     """
     most = call.capacity + call.k
-    scores = view_row(call.exact_scores, 0, most, number)
     groups, unit = view_row(call.sort_places, 0, most, np.int32), find_query(call, i).unit / FINE
     while first < last and call.exact:
         group, stop = groups[first], first + 1
         while stop < last and groups[stop] == group:
             stop += 1
-        score_scattered(
-            call.exact_scores + first * scores.itemsize, stop - first, call.identities + 8 * first, np.int64(group),
-            segment, call, q, i, word, number, real,
-        )  # fmt: skip
+        scores, rows = call.chosen_ranks + 8 * first, call.identities + 8 * first
+        score_scattered(scores, stop - first, rows, np.int64(group), segment, call, q, i, word, number, real)
+        for j in range(stop - first - 1, -1, -1):  # the last first, as ranks may need more room
+            write(scores, j, rank_score(read(scores, j, number)))
         first = stop
     for j in range(first, last):
-        scores[j] = number(read(call.sort_keys, j, np.int64) * unit)
+        write(call.chosen_ranks, j, rank_score(number(read(call.sort_keys, j, np.int64) * unit)))
 
 
 @kernel
@@ -219,10 +215,10 @@ def settle(segment, call, q, i, word, number, real):
         n = choose_rows(call, i, ZERO, certain, ZERO, ONE)
         score_chosen(segment, call, q, i, ZERO, n, word, number, real)
     if n >= k and call.exact:
-        worst = np.inf
-        for j in range(n):
-            worst = min(worst, np.float64(read(call.exact_scores, j, number)))
-        query.worst = max(query.worst, worst)
+        worst = read(call.chosen_ranks, ZERO, np.int64)
+        for j in range(1, n):
+            worst = min(worst, read(call.chosen_ranks, j, np.int64))
+        query.worst = max(query.worst, unrank(worst, call.is_float))
     n_certain = n
     n = choose_rows(call, i, n, certain, find_least(query), ZERO)
     score_chosen(segment, call, q, i, n_certain, n, word, number, real)
@@ -230,23 +226,23 @@ def settle(segment, call, q, i, word, number, real):
         for j in range(n):
             write(call.identities, j, read_id(segment, read(call.identities, j, np.int64)))
     query.n = 0
-    merge_sorted(call, q, n, number)
-    query.worst = max(query.worst, np.float64(read(call.scores, q * k, number)))
+    merge_sorted(call, q, n)
+    query.worst = max(query.worst, unrank(read(call.ranks, q * k, np.int64), call.is_float))
 
 
 @kernel
-def merge_sorted(call, q, n, number):
-    """Put the best of n scored rows and of the heap of query q into the heap, sorted, the worst first."""
+def merge_sorted(call, q, n):
+    """Put the best of n ranked rows and of the heap of query q into the heap, sorted, the worst first."""
     k, most = call.k, call.capacity + call.k
-    heap_scores, heap_ids = view_row(call.scores, q, k, number), view_row(call.ids, q, k, np.int64)
-    scores, ids = view_row(call.exact_scores, 0, most, number), view_row(call.identities, 0, most, np.int64)
+    heap_ranks, heap_ids = view_row(call.ranks, q, k, np.int64), view_row(call.ids, q, k, np.int64)
+    ranks, ids = view_row(call.chosen_ranks, 0, most, np.int64), view_row(call.identities, 0, most, np.int64)
     for j in range(k):
         if heap_ids[j] != EMPTY_ID:
-            scores[n], ids[n] = heap_scores[j], heap_ids[j]
+            ranks[n], ids[n] = heap_ranks[j], heap_ids[j]
             n += 1
     keys, spare_keys = view_row(call.sort_keys, 0, most, np.uint64), view_row(call.sort_keys, 1, most, np.uint64)
     order, spare_order = view_row(call.sort_places, 0, most, np.int32), view_row(call.sort_places, 1, most, np.int32)
     counts = view_row(call.sort_counts, 0, BUCKETS, np.int32)
-    sort_found(scores, ids, n, keys, order, spare_keys, spare_order, counts)
+    sort_found(ranks, ids, n, keys, order, spare_keys, spare_order, counts)
     for j in range(min(n, k)):
-        heap_scores[k - 1 - j], heap_ids[k - 1 - j] = scores[order[j]], ids[order[j]]
+        heap_ranks[k - 1 - j], heap_ids[k - 1 - j] = ranks[order[j]], ids[order[j]]

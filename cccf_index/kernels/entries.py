@@ -13,7 +13,7 @@ import numpy as np
 
 from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
-from cccf_index.kernels.heaps import EMPTY_ID, sort_results
+from cccf_index.kernels.heaps import EMPTY_ID, EMPTY_RANK, write_results
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
 from cccf_index.kernels.query_vectors import transform_query
@@ -21,6 +21,7 @@ from cccf_index.kernels.query_weights import round_weights
 from cccf_index.kernels.scoring import score_scattered
 from cccf_index.kernels.search import offer, score_all, search, search_brute_force
 from cccf_index.kernels.sketches import prepare_query
+from cccf_index.kernels.sorting import rank_score
 
 
 @kernel
@@ -41,7 +42,7 @@ def start_coded(room, starts, words, weights, bias_scales, n_bits, slack, n):
     """Start a call with n codes."""
     place = start_call(room, starts, words, n_bits, slack, n)
     call = view_call(place)
-    call.weights, call.bias_scales = address_of(weights), address_of(bias_scales)
+    call.weights, call.bias_scales, call.is_float = address_of(weights), address_of(bias_scales), weights.itemsize == 4
     return place
 
 
@@ -49,58 +50,59 @@ def start_coded(room, starts, words, weights, bias_scales, n_bits, slack, n):
 def start_real(room, starts, words, vectors, n_bits, slack, n):
     """Start a call with n vectors."""
     place = start_call(room, starts, words, n_bits, slack, n)
-    view_call(place).vectors = address_of(vectors)
+    call = view_call(place)
+    call.vectors, call.is_float = address_of(vectors), True
     return place
 
 
 @kernel
-def describe_results(place, deleted, exclude_starts, exclude_ids, exact, scores, ids):
+def describe_results(place, deleted, exclude_starts, exclude_ids, exact, ranks, ids):
     """Add filters and heaps to the record of a call; deleted: the address of its bits, or 0."""
     call = view_call(place)
     call.exact, call.deleted = exact, deleted
     call.exclude_starts, call.exclude_ids = address_of(exclude_starts), address_of(exclude_ids)
-    call.scores, call.ids, call.k = address_of(scores), address_of(ids), scores.shape[1]
+    call.ranks, call.ids, call.k = address_of(ranks), address_of(ids), ranks.shape[1]
 
 
 @kernel
-def empty_heaps(scores, ids, lowest):
-    """Make heaps (nq, k) empty: `lowest` is below any score."""
-    for q in range(scores.shape[0]):
-        for j in range(scores.shape[1]):
-            scores[q, j], ids[q, j] = lowest, EMPTY_ID
+def empty_heaps(ranks, ids):
+    """Make heaps (nq, k) empty."""
+    for q in range(ranks.shape[0]):
+        for j in range(ranks.shape[1]):
+            ranks[q, j], ids[q, j] = EMPTY_RANK, EMPTY_ID
 
 
 @entry
 def find_coded(
     given, scale, most, most_scale, most_weight, item_scale, parts, budgets, complete, exact, room, starts, words,
-    weights, bias_scales, n_bits, slack, exclude_starts, exclude_ids, lowest, scores, ids, divisors, shifts, D, I,
+    weights, bias_scales, n_bits, slack, exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with codes, and write the results; return whether weights could be rounded well.
 
     If `given`, float32 (nq, G), is not empty, the weights are not known yet: they are made of it here, see
     `round_weights`, and must be at most `most_weight`.
 
-    parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; scores, ids: room for heaps
-    (nq, k); lowest: below any score; divisors, shifts, D, I: see `sort_results`. If not `exact`, scores are estimates.
+    parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; ranks, ids: room for heaps
+    (nq, k); divisors, shifts, D, I: see `write_results`. If not `exact`, scores are estimates.
     """
     if given.size:
         largest, any_lost = round_weights(given, scale, most, most_scale, item_scale, weights, divisors, bias_scales)
         if largest > most_weight or any_lost:
             return False
-    empty_heaps(scores, ids, lowest)
+    empty_heaps(ranks, ids)
     for p in range(parts.shape[0]):
-        place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
-        describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, scores, ids)
+        place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ranks.shape[0])
+        describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, ranks, ids)
         segment, call = view_segment(parts[p, 0]), view_call(place)
-        search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, scores.dtype.type, None)
-    sort_results(scores, ids, divisors, shifts, D, I)
+        search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, weights.dtype.type, None)
+    write_results(ranks, ids, np.int64(weights.itemsize == 4), divisors, shifts, D, I)
     return True
 
 
 @entry
 def find_real(
     x, matrix, mean, most_squares, parts, budgets, complete, exact, room, starts, words, vectors, n_bits, slack,
-    exclude_starts, exclude_ids, lowest, scores, ids, divisors, shifts, D, I,
+    exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with vectors, and write the results; see `find_coded`. Return whether `x` is surely finite.
 
@@ -109,45 +111,45 @@ def find_real(
     for row in range(x.shape[0]):
         if not transform_query(x, row, matrix, mean, most_squares, address_of(vectors), shifts):
             return False
-    empty_heaps(scores, ids, lowest)
+    empty_heaps(ranks, ids)
     for p in range(parts.shape[0]):
-        place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-        describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, scores, ids)
+        place = start_real(room, starts, words, vectors, n_bits, slack, ranks.shape[0])
+        describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, ranks, ids)
         segment, call = view_segment(parts[p, 0]), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, np.float32, np.float32)
-    sort_results(scores, ids, divisors, shifts, D, I)
+    write_results(ranks, ids, ONE, divisors, shifts, D, I)
     return True
 
 
 @entry
 def draft_coded(
     address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, budget,
-    complete, scores, ids,
+    complete, ranks, ids,
 ):  # fmt: skip
     """Offer the items of a segment to the heaps of codes (nq, k), by estimates. See `search.search`."""
-    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
-    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, False, scores, ids)
-    search(view_segment(address), view_call(place), budget, complete, words.dtype.type, scores.dtype.type, None)
+    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ranks.shape[0])
+    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, False, ranks, ids)
+    search(view_segment(address), view_call(place), budget, complete, words.dtype.type, weights.dtype.type, None)
 
 
 @entry
 def brute_force_coded(
     address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, every,
-    scores, ids,
+    ranks, ids,
 ):  # fmt: skip
     """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
-    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, scores.shape[0])
-    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, scores, ids)
+    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ranks.shape[0])
+    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, ranks, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, None, every)
 
 
 @entry
 def brute_force_real(
-    address, room, starts, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, every, scores, ids
+    address, room, starts, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, every, ranks, ids
 ):
     """Score every item of a segment with vectors; every: room for the scores. See `search.search_brute_force`."""
-    place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, scores, ids)
+    place = start_real(room, starts, words, vectors, n_bits, slack, ranks.shape[0])
+    describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, ranks, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, np.float32, every)
 
 
@@ -167,14 +169,14 @@ def score_real(address, room, starts, words, vectors, n_bits, slack, scores):
 
 # O(G * r + log groups) for each row.
 @entry
-def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids, scores, ids):
+def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids, ranks, ids):
     """Offer to the heaps of real-valued queries the given rows, int64 (nq, any), as far as they are not empty.
 
     no_ids: zeros, int64 (nq + 1,), as nothing is excluded.
     """
     word, real = words.dtype.type, np.float32
-    place = start_real(room, starts, words, vectors, n_bits, slack, scores.shape[0])
-    describe_results(place, ZERO, no_ids, no_ids[:0], True, scores, ids)
+    place = start_real(room, starts, words, vectors, n_bits, slack, ranks.shape[0])
+    describe_results(place, ZERO, no_ids, no_ids[:0], True, ranks, ids)
     segment, call = view_segment(address), view_call(place)
     group_starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
     score_at, score = call.block_scores, view_row(call.block_scores, 0, 1, np.float32)
@@ -186,7 +188,7 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
                 group = np.searchsorted(group_starts, row, side="right") - 1
                 at_row = address_of(rows[q, j:])
                 score_scattered(score_at, ONE, at_row, group, segment, call, q, ZERO, word, np.float32, real)
-                offer(score[0], row, segment, call, q, ZERO, scores[q], ids[q])
+                offer(rank_score(score[0]), row, segment, call, q, ZERO, ranks[q], ids[q])
 
 
 class Entries(NamedTuple):

@@ -1,6 +1,7 @@
 """Heaps: what each query has found, the worst first, and cells, the most promising first.
 
-The order of a result is decided here, by `is_worse`: score descending, then id ascending.
+Scores are kept as ranks, see `sorting.rank_score`, so that one kernel serves all their types. The order of a result is
+decided here, by `is_worse`: rank descending, then id ascending.
 """
 
 from typing import Any
@@ -8,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from cccf_index.kernels.decorators import entry, kernel
+from cccf_index.kernels.sorting import unrank
 
 EMPTY_ID = np.iinfo(np.int64).max
+EMPTY_RANK = np.iinfo(np.int64).min  # below any score
 LOWEST = np.finfo(np.float32).min  # what faiss pads inner products with
 
 
 @kernel
-def is_worse(score, identity, other_score, other_identity):
+def is_worse(rank, identity, other_rank, other_identity):
     """Whether an item stands below another in a result: a lower score, or the same score and a larger id."""
-    return score < other_score or (score == other_score and identity > other_identity)
+    return rank < other_rank or (rank == other_rank and identity > other_identity)
 
 
 @kernel
@@ -38,86 +41,70 @@ def sift_down(heap, keys, place):
 
 # O(log k). Invariant: entry 0 is the worst of the heap.
 @kernel
-def replace_worst(scores, ids, k, score, identity):
-    """Put an item in the place of the worst entry of a heap, the first k of `scores` and `ids`."""
+def replace_worst(ranks, ids, k, rank, identity):
+    """Put an item in the place of the worst entry of a heap, the first k of `ranks` and `ids`."""
     place = 0
     while True:
         child = 2 * place + 1
         if child >= k:
             break
         other = child + 1
-        if other < k and is_worse(scores[other], ids[other], scores[child], ids[child]):
+        if other < k and is_worse(ranks[other], ids[other], ranks[child], ids[child]):
             child = other
-        if is_worse(score, identity, scores[child], ids[child]):
+        if is_worse(rank, identity, ranks[child], ids[child]):
             break
-        scores[place], ids[place] = scores[child], ids[child]
+        ranks[place], ids[place] = ranks[child], ids[child]
         place = child
-    scores[place], ids[place] = score, identity
+    ranks[place], ids[place] = rank, identity
 
 
 @kernel
-def push(scores, ids, score, identity):
-    """Put an item into the heap if it is better than the worst entry."""
-    if is_worse(scores[0], ids[0], score, identity):
-        replace_worst(scores, ids, scores.size, score, identity)
+def push(ranks, ids, rank, identity):
+    """Put an item into the heap if it is better than the worst entry, and its score a number."""
+    if rank != EMPTY_RANK and is_worse(ranks[0], ids[0], rank, identity):
+        replace_worst(ranks, ids, ranks.size, rank, identity)
 
 
-def make_heaps(nq: int, k: int, lowest: Any) -> tuple[Any, Any]:
-    """Return empty heaps (nq, k): scores of the type of `lowest`, which is below any score, and int64 ids."""
-    scores, ids = np.empty((nq, k), lowest.dtype), np.empty((nq, k), np.int64)
-    scores.fill(lowest)
-    ids.fill(EMPTY_ID)
-    return scores, ids
-
-
-@kernel
-def is_sorted(scores, ids):
-    """Whether a heap is sorted, the worst first, as a search leaves it."""
-    for j in range(1, scores.size):
-        if is_worse(scores[j], ids[j], scores[j - 1], ids[j - 1]):
-            break
-    else:
-        return True
-    return False
+def make_heaps(nq: int, k: int) -> tuple[Any, Any]:
+    """Return empty heaps: ranks and ids, int64 (nq, k)."""
+    return np.full((nq, k), EMPTY_RANK, np.int64), np.full((nq, k), EMPTY_ID, np.int64)
 
 
 # O(k log k): taking out the worst entry again and again leaves the best first.
 @kernel
-def sort_heap(scores, ids):
+def sort_heap(ranks, ids):
     """Sort a heap, the worst first."""
-    for last in range(scores.size - 1, 0, -1):
-        score, identity = scores[0], ids[0]
-        replace_worst(scores, ids, last, scores[last], ids[last])
-        scores[last], ids[last] = score, identity
-    for j in range(scores.size // 2):
-        other = scores.size - 1 - j
-        scores[j], scores[other] = scores[other], scores[j]
+    for last in range(ranks.size - 1, 0, -1):
+        rank, identity = ranks[0], ids[0]
+        replace_worst(ranks, ids, last, ranks[last], ids[last])
+        ranks[last], ids[last] = rank, identity
+    for j in range(ranks.size // 2):
+        other = ranks.size - 1 - j
+        ranks[j], ranks[other] = ranks[other], ranks[j]
         ids[j], ids[other] = ids[other], ids[j]
 
 
-# O(k) for each query whose heap is sorted, O(k log k) for others.
 @kernel
-def sort_results(scores, ids, divisors, shifts, D, I):
-    """Sort each heap, and write it to D and I, contiguous (nq, at least k), padded as faiss does.
+def write_results(ranks, ids, is_float, divisors, shifts, D, I):
+    """Write sorted heaps, the worst first, to D and I, contiguous (nq, at least k), padded as faiss does.
 
-    scores, ids: heaps (nq, k), which are changed; divisors: float64 (nq,), what scores are divided by for the user;
+    ranks, ids: heaps (nq, k); is_float: see `unrank`; divisors: float64 (nq,), what scores are divided by for the user;
     shifts: float32 (nq,), what is added then, or empty.
     """
-    k = scores.shape[1]
-    for q in range(scores.shape[0]):
-        row_scores, row_ids = scores[q], ids[q]
-        if not is_sorted(row_scores, row_ids):
-            sort_heap(row_scores, row_ids)
+    k = ranks.shape[1]
+    for q in range(ranks.shape[0]):
         for j in range(D.shape[1]):
             place = k - 1 - j
             D[q, j], I[q, j] = LOWEST, -1
-            if place >= 0 and row_ids[place] != EMPTY_ID:
-                D[q, j], I[q, j] = np.float32(row_scores[place] / divisors[q]), row_ids[place]
+            if place >= 0 and ids[q, place] != EMPTY_ID:
+                D[q, j], I[q, j] = np.float32(unrank(ranks[q, place], is_float) / divisors[q]), ids[q, place]
                 if shifts.size:
                     D[q, j] += shifts[q]
 
 
 @entry
-def fill_results(scores, ids, divisors, shifts, D, I):
-    """See `sort_results`."""
-    sort_results(scores, ids, divisors, shifts, D, I)
+def fill_results(ranks, ids, is_float, divisors, shifts, D, I):
+    """Sort heaps, and write them; see `write_results`."""
+    for q in range(ranks.shape[0]):
+        sort_heap(ranks[q], ids[q])
+    write_results(ranks, ids, np.int64(is_float), divisors, shifts, D, I)

@@ -16,7 +16,7 @@ from numba.core import codegen, compiler, compiler_machinery, typed_passes
 UNUSED = {
     "WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction", "InlineInlinables",
     "FindLiterallyCalls", "LiteralUnroll", "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites",
-    "DumpParforDiagnostics",
+    "DumpParforDiagnostics", "IRLegalization",
 }  # fmt: skip
 
 

@@ -35,6 +35,16 @@ def lowest_bit(context, word):
 
 
 @intrinsic
+def leading_zeros(context, word):
+    """Return the number of zero bits above the highest one bit."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return word(word), generate
+
+
+@intrinsic
 def half_to_float(context, bits):
     """Return as float32 the float16 whose bits a uint16 holds."""
 
@@ -156,7 +166,7 @@ def view_row(context, address, i, n, kind):
         address, i, n, _ = arguments
         array = context.make_array(result)(context, builder)
         value = context.get_data_type(result.dtype)
-        size = context.get_constant(types.intp, context.get_abi_sizeof(value))
+        size = context.get_constant(types.intp, result.dtype.bitwidth // 8)
         data = builder.gep(builder.inttoptr(address, value.as_pointer()), [builder.mul(i, n)])
         populate_array(array, data=data, shape=[n], strides=[size], itemsize=size, meminfo=None)
         return array._getvalue()

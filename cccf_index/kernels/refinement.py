@@ -11,7 +11,7 @@ from cccf_index.kernels.heaps import LOWEST
 from cccf_index.kernels.linear_algebra import multiply_rows
 from cccf_index.kernels.lookup import find_sorted, get_stored
 from cccf_index.kernels.memory import address_of, half_to_float, make_viewer, prefetch, read, view_row
-from cccf_index.kernels.sorting import sort_found
+from cccf_index.kernels.sorting import rank_score, sort_found, unrank
 
 TWO = np.int64(2)
 FLOAT32, FLOAT16, INT8 = 0, 1, 2  # kinds of stored values
@@ -117,13 +117,13 @@ def score_row(query, vectors, row):
 
 def count_words(n: int) -> int:
     """Return how many words of uint64 `rank_candidates` needs for n candidates."""
-    return 3 * n + (3 * n + BUCKETS + 1) // 2
+    return 4 * n + (2 * n + BUCKETS + 1) // 2
 
 
 # O(n * d) for n candidates. Invariant: the vectors of the next AHEAD candidates are on their way.
 @kernel
-def score_candidates(query, vectors, candidates, rows, scores, ids):
-    """Fill `scores` and `ids` with the candidates that have a vector; return their number, and (missing, wrong).
+def score_candidates(query, vectors, candidates, rows, ranks, ids):
+    """Fill `ranks` and `ids` with the candidates that have a vector; return their number, and (missing, wrong).
 
     candidates: int64 (n,), ids or -1; room: rows, int64 (n,); see `rank_candidates`.
     """
@@ -142,7 +142,7 @@ def score_candidates(query, vectors, candidates, rows, scores, ids):
         score = score_row(query, vectors, rows[j])
         if not np.isfinite(score):
             wrong, score = candidates[j], np.float32(0)
-        scores[n_scored], ids[n_scored] = score, candidates[j]
+        ranks[n_scored], ids[n_scored] = rank_score(score), candidates[j]
         n_scored += 1
     return n_scored, missing, wrong
 
@@ -161,15 +161,15 @@ def rank_candidates(address, queries, found, words, D, I):
     n, k, room = found.shape[1], D.shape[1], address_of(words)
     keys, spare_keys = view_row(room, ZERO, n, np.uint64), view_row(room, ONE, n, np.uint64)
     ids, rows = view_row(room, TWO, n, np.int64), view_row(room, ONE, n, np.int64)
-    room += 24 * n
-    scores, order = view_row(room, ZERO, n, np.float32), view_row(room, ONE, n, np.int32)
-    spare_order, counts = view_row(room, TWO, n, np.int32), view_row(room + 12 * n, ZERO, BUCKETS, np.int32)
+    ranks, room = view_row(room + 24 * n, ZERO, n, np.int64), room + 32 * n
+    order, spare_order = view_row(room, ZERO, n, np.int32), view_row(room, ONE, n, np.int32)
+    counts = view_row(room + 8 * n, ZERO, BUCKETS, np.int32)
     for q in range(found.shape[0]):
-        n_scored, no_vector, not_finite = score_candidates(queries[q], vectors, found[q], rows, scores, ids)
+        n_scored, no_vector, not_finite = score_candidates(queries[q], vectors, found[q], rows, ranks, ids)
         missing, wrong = no_vector if no_vector != -1 else missing, not_finite if not_finite != -1 else wrong
-        sort_found(scores, ids, n_scored, keys, order, spare_keys, spare_order, counts)
+        sort_found(ranks, ids, n_scored, keys, order, spare_keys, spare_order, counts)
         for j in range(k):
             D[q, j], I[q, j] = LOWEST, -1
             if j < n_scored:
-                D[q, j], I[q, j] = scores[order[j]], ids[order[j]]
+                D[q, j], I[q, j] = np.float32(unrank(ranks[order[j]], ONE)), ids[order[j]]
     return missing, wrong

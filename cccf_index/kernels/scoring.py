@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from cccf_index.kernels.decorators import INNER, ONE, ZERO, kernel
+from cccf_index.kernels.decorators import INNER, ZERO, kernel
 from cccf_index.kernels.limits import SUMS
 from cccf_index.kernels.memory import popcount, read, view_row, write
 
@@ -44,13 +44,9 @@ def start_scores(scores, n, row, segment, call, q):
         for i in range(n):
             scores[i] = 0
         return
-    if segment.float_weights:
-        copy_converted(segment.bias, row, n, np.float32, scores)
-    else:
-        copy_converted(segment.bias, row, n, np.int32, scores)
-    factor = scores.dtype.type(bias_scale(call, q))
+    number, factor = scores.dtype.type, bias_scale(call, q)
     for i in range(n):
-        scores[i] *= factor
+        scores[i] = number(read_bias(segment, row + i)) * number(factor)
 
 
 @kernel
@@ -195,11 +191,10 @@ def score_scattered_vector(scores, n, rows, group, segment, call, place):
 @kernel
 def start_scattered(scores, n, rows, segment, call, q, number):
     """Set the first n scores for query q to the biases of rows, or to zero; scores, rows: addresses."""
+    has_bias, factor = segment.bias != 0, number(bias_scale(call, q))
     for i in range(n):
-        write(scores, i, number(0))
-    if segment.bias != 0:
-        for i in range(n):
-            start_scores(view_row(scores, i, ONE, number), ONE, read(rows, i, np.int64), segment, call, q)
+        bias = number(read_bias(segment, read(rows, i, np.int64))) * factor if has_bias else number(0)
+        write(scores, i, number(bias))
 
 
 def score_rows(

@@ -12,31 +12,32 @@ import numpy as np
 
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
-from cccf_index.kernels.collection import collect_rows, settle, start_collection
+from cccf_index.kernels.collection import collect_rows, make_space, settle, start_collection
 from cccf_index.kernels.decorators import ZERO, kernel
 from cccf_index.kernels.filters import drop_excluded, fill_excluded, find_deleted, is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
 from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
-from cccf_index.kernels.memory import find_query, read, view_row
+from cccf_index.kernels.memory import find_query, read, view_row, write
 from cccf_index.kernels.scoring import bias_scale, score_rows
 from cccf_index.kernels.sketches import locate_query, prepare_query
+from cccf_index.kernels.sorting import rank_score
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order, at least
 PROBED_SHARE = 32  # or so many of the segment's blocks, if a list is as long: the k-th best score is lower
 
 
 @kernel
-def offer(score, row, segment, call, q, i, scores, ids):
-    """Put a row into the heap of query q (`scores`, `ids`), (k,) each, unless it is too bad, deleted or excluded.
+def offer(rank, row, segment, call, q, i, ranks, ids):
+    """Put a row into the heap of query q (`ranks`, `ids`), (k,) each, unless it is too bad, deleted or excluded.
 
     i: the place of the query in the tile.
     """
-    if score < scores[0] or is_deleted(call, row):
+    if rank < ranks[0] or is_deleted(call, row):
         return
     identity = read_id(segment, row)
     if not is_excluded(call, i, q, identity):
-        push(scores, ids, score, row if segment.by_row else identity)
+        push(ranks, ids, rank, row if segment.by_row else identity)
 
 
 @kernel
@@ -62,17 +63,19 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
 
     group, first, n, found: of `locate_block`; i: the place of the query in the tile.
     """
-    n_components, row = segment.n_components, first + read(segment.starts, group, np.int64)
+    query, n_components, row = find_query(call, i), segment.n_components, first + read(segment.starts, group, np.int64)
     found &= ~find_deleted(call, row, n)
     if found == 0:
         return False
     shift, error = np.int64(read(segment.shifts, block, np.uint8)), 0.0
     if n < BLOCK:  # too few rows for a sketch
         score_rows(view_row(call.block_scores, 0, BLOCK, number), n, row, group, segment, call, q, i, word, real)
+        for j in range(n - 1, -1, -1):  # the last first, as float64 may need more room
+            write(call.block_scores, j, np.float64(read(call.block_scores, j, number)))
     else:
         place, radius = i * segment.n_cells + c, np.float64(read(segment.radii, block, np.float32))
         slip, near_slip = read(call.slips, place, np.float32), read(call.near_slips, place, np.float32)
-        error = find_error(find_query(call, i), np.float64(slip), near_slip, radius, shift)
+        error = find_error(query, np.float64(slip), near_slip, radius, shift)
         found &= sketch_block(
             segment, group, first, call.n_words, locate_query(segment, call, q, i, real),
             call.factors + 2 * i * n_components, call.offsets + 2 * i * n_components, np.int16(shift),
@@ -81,7 +84,9 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
         if found == 0:
             return False
     found = drop_excluded(found, row, segment, call, i, q)
-    return collect_rows(found, row, group, shift, error, n == BLOCK, segment, call, q, i, word, number, real)
+    if query.n + BLOCK > call.capacity and not make_space(call, i):
+        settle(segment, call, q, i, word, number, real)
+    return collect_rows(found, row, group, shift, error, n == BLOCK, segment, call, q, i)
 
 
 # O(cells * d + budget * (G + log cells)).
@@ -96,7 +101,7 @@ def probe(segment, call, q, i, budget, word, number, real):
     fill_excluded(call, q, i)
     query.unit = prepare_query(segment, call, q, i, word, number, real) * TERM_DIVISOR * segment.step
     measure_cells(segment, call, i)
-    start_collection(segment, call, q, i, number)
+    start_collection(segment, call, q, i)
     for c in range(n_cells):
         next_block[c] = read(segment.block_starts, c, np.int64)
         heap[c] = c
@@ -199,8 +204,8 @@ def search_brute_force(segment, call, word, real, every):
     every: room for the scores of all rows, (n,).
     """
     for q in range(call.n_queries):
-        scores, ids = view_row(call.scores, q, call.k, every.dtype.type), view_row(call.ids, q, call.k, np.int64)
+        ranks, ids = view_row(call.ranks, q, call.k, np.int64), view_row(call.ids, q, call.k, np.int64)
         score_all(segment, call, q, word, real, every)
         fill_excluded(call, q, ZERO)
         for row in range(every.size):
-            offer(every[row], row, segment, call, q, ZERO, scores, ids)
+            offer(rank_score(every[row]), row, segment, call, q, ZERO, ranks, ids)

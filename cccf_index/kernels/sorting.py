@@ -12,15 +12,19 @@ from numba.extending import overload
 
 from cccf_index.kernels.calls import BUCKETS
 from cccf_index.kernels.decorators import INNER, ZERO, kernel
-from cccf_index.kernels.memory import address_of, float_to_bits, read, write
+from cccf_index.kernels.memory import address_of, bits_to_float, float_to_bits, leading_zeros, read, write
 
 FEW = 24  # items that are sorted by insertion
 SIGN = np.int64(-(2**63))
+LEAST_FLOAT = np.int64(-(2**31) + 2**23)  # the rank of minus infinity
 MIN_BITS, MAX_BITS = 6, BUCKETS.bit_length() - 1  # of a digit
 
 
 def rank_score(score: Any) -> Any:
-    """Return an int64 that is larger for a larger score, and equal for equal ones."""
+    """Return the rank of a score, an int64 that is larger for a larger score, and equal for equal ones.
+
+    What is no number has the lowest rank.
+    """
 
 
 @overload(rank_score, jit_options=INNER)
@@ -28,10 +32,21 @@ def pick_rank_score(score):
     """Pick the variant for the type of scores at compile time."""
 
     def rank_float(score):
+        if score != score:
+            return SIGN
         bits = np.int64(float_to_bits(score + np.float32(0)))  # minus zero is zero
         return bits if bits >= 0 else np.int64(-(2**31)) - bits  # sign and size
 
     return rank_float if score == types.float32 else lambda score: score
+
+
+@kernel
+def unrank(rank, is_float):
+    """Return as float64 the score of a rank; is_float: whether scores are float32. Below all ranks is -inf."""
+    if not is_float:
+        return np.float64(rank)
+    rank = max(rank, LEAST_FLOAT)
+    return np.float64(bits_to_float(np.int32(rank if rank >= 0 else np.int64(-(2**31)) - rank)))
 
 
 # O(n^2), for few items.
@@ -45,15 +60,6 @@ def sort_few(keys, places, ids, first, n):
             keys[i], places[i] = keys[i - 1], places[i - 1]
             i -= 1
         keys[i], places[i] = key, place
-
-
-@kernel
-def count_bits(number):
-    """Return the bits of a number without leading zeros."""
-    n = 0
-    while number >> np.uint64(n):
-        n += 1
-    return n
 
 
 # O(n + 2^n_bits).
@@ -95,10 +101,10 @@ def sort_digits(keys, places, spare_keys, spare_places, n, counts):
         least, most = min(least, key), max(most, key)
     for j in range(n):
         write(keys, j, read(keys, j, np.uint64) - least)
-    width = count_bits(most - least)
+    width = 64 - np.int64(leading_zeros(most - least))
     if width == 0:
         return
-    n_passes = -(-width // min(max(count_bits(np.uint64(n)), MIN_BITS), MAX_BITS))
+    n_passes = -(-width // min(max(64 - np.int64(leading_zeros(np.uint64(n))), MIN_BITS), MAX_BITS))
     n_bits = -(-width // n_passes)
     for turn in range(n_passes):
         if turn % 2 == 0:
@@ -113,14 +119,14 @@ def sort_digits(keys, places, spare_keys, spare_places, n, counts):
 
 # Invariant: equal keys become a run, which is then sorted by ids.
 @kernel
-def sort_found(scores, ids, n, keys, places, spare_keys, spare_places, counts):
-    """Set the first n of `places` to the order of n items: score descending, then id ascending.
+def sort_found(ranks, ids, n, keys, places, spare_keys, spare_places, counts):
+    """Set the first n of `places` to the order of n items: rank descending, then id ascending.
 
-    scores: int64 or float32 (n,); ids: int64 (n,), all different. Room: keys, uint64, places, int32, both twice, and
+    ranks: int64 (n,), of scores; ids: int64 (n,), all different. Room: keys, uint64, places, int32, both twice, and
     counts, int32 (BUCKETS,).
     """
     for j in range(n):
-        keys[j] = ~np.uint64(rank_score(scores[j]) ^ SIGN)  # ascending as unsigned, then turned around
+        keys[j] = ~np.uint64(ranks[j] ^ SIGN)  # ascending as unsigned, then turned around
         places[j] = j
     if n <= FEW:
         sort_few(keys, places, ids, ZERO, n)

@@ -17,7 +17,6 @@ from cccf_index.kernels.layout import freeze
 from cccf_index.search.parameters import NONE_FOR_ONE, PROBES_OF_ALL, SearchParametersCCCF
 from cccf_index.search.queries import FLOAT_SLACK, INTEGER_SLACK, LARGEST_SCALE, NO_BIAS, NO_SHIFTS, choose_scale
 from cccf_index.search.reading import QueryReader
-from cccf_index.search.scan import BELOW_ALL
 from cccf_index.storage.state import State
 
 Result: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -27,15 +26,12 @@ _kept = threading.local()  # the arguments of this thread's last searches, as th
 class Arguments:
     """The arguments of an entry point that one query shares with the next, and room for what becomes of it."""
 
-    kind: str  # of scores
-
     def __init__(self, state: State, reader: QueryReader, k: int) -> None:
         self.state, self.k = weakref.ref(state), k
         parts, n_cells, n_rows = state.table
         n = min(k, state.ntotal)
         self.parts, self.sizes = (parts, PROBES_OF_ALL, True, True), (1, n_cells, n, n_rows)
-        lowest = BELOW_ALL[self.kind]
-        self.heaps = (*NONE_FOR_ONE, lowest, np.empty((1, n), lowest.dtype), np.empty((1, n), np.int64))
+        self.heaps = (*NONE_FOR_ONE, np.empty((1, n), np.int64), np.empty((1, n), np.int64))
         self.divisors = np.full(1, state.divisor)
 
     def make_result(self) -> Result:
@@ -45,8 +41,6 @@ class Arguments:
 
 class RealArguments(Arguments):
     """For a vector that stays real-valued."""
-
-    kind = "f"
 
     def __init__(self, state: State, reader: QueryReader, k: int) -> None:
         super().__init__(state, reader, k)
@@ -62,8 +56,6 @@ class RealArguments(Arguments):
 
 class CodedArguments(Arguments):
     """For a code, in an index with a scale."""
-
-    kind = "i"
 
     def __init__(self, state: State, reader: QueryReader, k: int) -> None:
         super().__init__(state, reader, k)

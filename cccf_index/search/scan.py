@@ -15,8 +15,6 @@ from cccf_index.search.parameters import ExcludedIds, SearchOptions
 from cccf_index.search.queries import Queries, RealQueries
 from cccf_index.storage.state import NO_BITS, Part
 
-BELOW_ALL = {"i": np.int64(-(2**63)), "f": np.float32(-np.inf)}  # by the kind of scores
-
 
 def find_top_k(
     queries: Queries,
@@ -32,7 +30,7 @@ def find_top_k(
     others.
     """
     k, whole = min(D.shape[1], options.n_items), len(queries)
-    lowest, budgets = BELOW_ALL[queries.score_type.kind], options.count_blocks()
+    budgets = options.count_blocks()
     by_bounds = options.prune and not (options.shortlist and isinstance(queries, RealQueries))
     if not (D.flags.c_contiguous and I.flags.c_contiguous):  # kernels are compiled for contiguous arrays only
         distances, labels = np.empty(D.shape, np.float32), np.empty(I.shape, np.int64)
@@ -51,7 +49,7 @@ def find_top_k(
             batch = queries.batch(rows)
             parts, n_cells, n_rows = options.table
             room = make_room(batch, n, n_cells, k, n_rows)
-            heaps = np.empty((n, k), lowest.dtype), np.empty((n, k), np.int64)
+            heaps = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
             queries.entries.find(
                 *queries.entries.before,
                 parts,
@@ -62,17 +60,16 @@ def find_top_k(
                 *batch,
                 starts,
                 excluded.ids,
-                lowest,
                 *heaps,
                 *out,
             )
         else:
-            scores, ids = make_heaps(n, k, lowest)
+            ranks, ids = make_heaps(n, k)
             for number, part in enumerate(options.parts):
                 budget = int(budgets[min(number, len(budgets) - 1)])
                 filters = Filters(part.dead if part.n_dead else NO_BITS, starts, excluded.ids)
-                _search_part(part, queries, rows, filters, options, budget, scores, ids)
-            fill_results(scores, ids, *out)
+                _search_part(part, queries, rows, filters, options, budget, ranks, ids)
+            fill_results(ranks, ids, queries.score_type.kind == "f", *out)
 
     _threads.run_chunks(work, whole, options.n_threads)
 
@@ -84,23 +81,23 @@ def _search_part(
     filters: Filters,
     options: SearchOptions,
     budget: int,
-    scores: Any,
+    ranks: Any,
     ids: Any,
 ) -> None:
-    """Offer the items of a part to the heaps (`scores`, `ids`) of the queries in `rows`, not by bounds alone."""
+    """Offer the items of a part to the heaps (`ranks`, `ids`) of the queries in `rows`, not by bounds alone."""
     segment, batch = part.segment, queries.batch(rows)
-    (n, k), n_cells = scores.shape, segment.n_cells
+    (n, k), n_cells = ranks.shape, segment.n_cells
     room = make_room(batch, n, n_cells)
     if options.shortlist and isinstance(queries, RealQueries):
         wanted = min(options.shortlist * k, len(part))
-        likely, chosen = make_heaps(n, wanted, BELOW_ALL["f"])
+        likely, chosen = make_heaps(n, wanted)
         drafts = queries.nearest_codes.batch(rows)
         draft_room = make_room(drafts, n, n_cells, wanted, len(segment))
         draft_coded(segment.row_address, *draft_room, *drafts, *filters, budget, options.is_complete, likely, chosen)
-        rank_rows(segment.address, *room, *batch, chosen, np.zeros(n + 1, np.int64), scores, ids)
+        rank_rows(segment.address, *room, *batch, chosen, np.zeros(n + 1, np.int64), ranks, ids)
     else:
-        every = np.empty(len(segment), dtype=scores.dtype)
-        queries.entries.brute_force(segment.address, *room, *batch, *filters, every, scores, ids)
+        every = np.empty(len(segment), dtype=queries.score_type)
+        queries.entries.brute_force(segment.address, *room, *batch, *filters, every, ranks, ids)
 
 
 def find_in_range(
