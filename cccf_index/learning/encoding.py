@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,14 +42,17 @@ class RowEncoder(NamedTuple):
             first, cross, gram, ExtraPairs.empty(len(gram)), probes.make_table() if probes else None, shape, max_active
         )
 
+    def make_codes(self, n: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return bits (n, G, W) and weights (n, G), to be filled."""
+        words = no_words(*self.shape)
+        return np.empty((n, *words.shape[1:]), words.dtype), np.empty((n, self.shape[0]), np.float32)
+
     def encode(self, x: NDArray[np.float32], name: str) -> CompositionalCodes:
         """Return the codes of vectors `name` (n, p), contiguous; the code of a row depends on no other row.
 
         They need not be checked: the kernel tells whether they are finite, so that one query does not wait for that.
         """
-        words = no_words(*self.shape)
-        bits = np.empty((len(x), *words.shape[1:]), dtype=words.dtype)
-        weights = np.empty((len(x), self.shape[0]), dtype=np.float32)
+        bits, weights = self.make_codes(len(x))
         if self.probes is None:
             is_safe = self._fill(x, self.none, bits, weights)
         else:
@@ -61,20 +66,24 @@ class RowEncoder(NamedTuple):
         return CompositionalCodes(bits, weights, self.shape[1])  # the vectors are good: some weight may not be
 
     def _fill(
-        self, x: NDArray[np.float32], pairs: ExtraPairs, bits: NDArray[np.uint8], weights: NDArray[np.float32]
+        self, x: NDArray[np.float32], pairs: ExtraPairs, bits: NDArray[Any], weights: NDArray[np.float32]
     ) -> bool:
         """Fill the codes of rows; return whether vectors and weights are surely finite."""
-        most, octets = pairs.count_most(), bits.reshape(len(x), bits.shape[1] * bits.shape[2]).view(np.uint8)
-        problem = (self.start, self.cross, *pairs, self.gram, self.max_active, ROUNDS)
-        form = (get_address(x), SAFE_SQUARES, *problem, NO_SIGNS, octets, weights)
+        if len(x) == 1:
+            return self.prepare(x, pairs, bits, weights)(0, 1)
         are_safe = []
 
         def work(start: int, stop: int) -> None:
-            scratch = borrow_scratch(len(self.gram), self.shape[0], most)
-            are_safe.append(code_rows.code_rows(*form, *scratch, start, stop))
+            are_safe.append(self.prepare(x, pairs, bits, weights)(start, stop))
 
-        if len(x) == 1:
-            work(0, 1)
-        else:
-            _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
+        _threads.run_chunks(work, len(x), _threads.thread_count(0), least=16, most=1024)
         return all(are_safe)
+
+    def prepare(
+        self, x: NDArray[np.float32], pairs: ExtraPairs, bits: NDArray[Any], weights: NDArray[np.float32]
+    ) -> Callable[[int, int], bool]:
+        """Return what fills the codes of rows `start` to `stop`, see `_fill`, on this thread; it keeps the arrays."""
+        octets = bits.reshape(len(x), bits.shape[1] * bits.shape[2]).view(np.uint8)
+        problem = (self.start, self.cross, *pairs, self.gram, self.max_active, ROUNDS)
+        scratch = borrow_scratch(len(self.gram), self.shape[0], pairs.count_most())
+        return partial(code_rows.code_rows, get_address(x), SAFE_SQUARES, *problem, NO_SIGNS, octets, weights, *scratch)

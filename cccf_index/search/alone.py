@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from cccf_index.codes import MAX_WEIGHT, CompositionalCodes
 from cccf_index.kernels.calls import CodedBatch, RealBatch, make_room
 from cccf_index.kernels.entries import find_coded, find_real
 from cccf_index.kernels.layout import freeze
+from cccf_index.kernels.query_vectors import transform_queries
 from cccf_index.search.parameters import NONE_FOR_ONE, PROBES_OF_ALL, SearchParametersCCCF
 from cccf_index.search.queries import FLOAT_SLACK, INTEGER_SLACK, LARGEST_SCALE, NO_BIAS, NO_SHIFTS, choose_scale
 from cccf_index.search.reading import QueryReader
@@ -54,8 +56,8 @@ class RealArguments(Arguments):
         return out if find_real(freeze(x), *self.first, *room, *self.last, *out) else None
 
 
-class CodedArguments(Arguments):
-    """For a code, in an index with a scale."""
+class IntegerArguments(Arguments):
+    """For codes with integer weights, in an index with a scale."""
 
     def __init__(self, state: State, reader: QueryReader, k: int) -> None:
         super().__init__(state, reader, k)
@@ -65,12 +67,42 @@ class CodedArguments(Arguments):
         bias_scales = np.empty(1, np.int64) if state.has_bias else NO_BIAS
         self.weights = (np.empty((1, reader.no_words.shape[1]), np.int64), bias_scales, reader.n_bits, INTEGER_SLACK)
 
-    def find(self, codes: CompositionalCodes, shifts: NDArray[np.float32]) -> Result | None:
-        """Return D and I (1, k) for one code; None if its weights must be checked first."""
-        batch, out = CodedBatch(freeze(codes.bits), *self.weights), self.make_result()
-        room, given = make_room(batch, *self.sizes), freeze(codes.weights)
+    def find_code(self, batch: CodedBatch, given: NDArray[np.float32], shifts: NDArray[np.float32]) -> Result | None:
+        """Return D and I (1, k) for a code, whose weights are `given`; None if they must be checked first."""
+        room, out = make_room(batch, *self.sizes), self.make_result()
         is_good = find_coded(given, *self.first, *room, *batch, *self.heaps, self.divisors, shifts, *out)
         return out if is_good else None
+
+
+class CodedArguments(IntegerArguments):
+    """For a code."""
+
+    def find(self, codes: CompositionalCodes) -> Result | None:
+        """Return D and I (1, k) for one code; None if its weights must be checked first."""
+        return self.find_code(CodedBatch(freeze(codes.bits), *self.weights), freeze(codes.weights), NO_SHIFTS)
+
+
+class EncodedArguments(IntegerArguments):
+    """For a vector that becomes a code."""
+
+    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
+        super().__init__(state, reader, k)
+        (columns, mean), encoder = state.quantizer._make_columns(), state.quantizer._make_encoders()[2]
+        self.x, self.shifts = np.empty((1, len(mean)), np.float32), np.empty(1, np.float32)
+        bits, weights = encoder.make_codes(1)
+        no_query = np.empty((1, 0), np.float32)
+        self.encode = partial(encoder.prepare(self.x, encoder.none, bits, weights), 0, 1)
+        self.shift = partial(
+            transform_queries, freeze(self.x), columns, mean, _check.SAFE_SQUARES, no_query, self.shifts, 0, 1
+        )
+        self.batch, self.given = CodedBatch(freeze(bits), *self.weights), freeze(weights)
+
+    def find(self, x: NDArray[np.float32]) -> Result | None:
+        """Return D and I (1, k) for `x` (1, p); None if its values must be checked first."""
+        self.x[:] = x
+        if not (self.encode() and self.shift()):
+            return None
+        return self.find_code(self.batch, self.given, self.shifts)
 
 
 def get_arguments(kind: type[Any], state: State, reader: QueryReader, k: int) -> Any:
@@ -95,7 +127,7 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -
     """Return D and I of one query; None if it is not the plain case of a code or a vector, or is bad."""
     if type(k) is not int or k < 1 or not state.ntotal:
         return None
-    quantizer, shifts = state.quantizer, NO_SHIFTS
+    quantizer = state.quantizer
     if type(x) is not CompositionalCodes:
         if quantizer is None or not quantizer.is_fitted or type(x) is not np.ndarray or x.dtype != np.float32:
             return None
@@ -103,8 +135,7 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -
             return None
         if not getattr(params, "coded", False):
             return get_arguments(RealArguments, state, reader, k).find(x)
-        shifts = quantizer._transform(x, "x", 1, is_coded=True)[1]
-        x = quantizer.encode_users(x)
+        return get_arguments(EncodedArguments, state, reader, k).find(x) if reader.scale is not None else None
     if (
         reader.scale is None
         or len(x) != 1
@@ -112,4 +143,4 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -
         or x.n_bits != reader.n_bits
     ):
         return None
-    return get_arguments(CodedArguments, state, reader, k).find(x, shifts)
+    return get_arguments(CodedArguments, state, reader, k).find(x)
