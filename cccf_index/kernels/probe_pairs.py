@@ -80,7 +80,6 @@ class PairScratch(NamedTuple):
     counts: NDArray[np.int64]  # (BATCH,): probes found
     found: NDArray[np.int32]  # (BATCH, m)
     scores: NDArray[np.float32]  # (BATCH, m)
-    excesses: NDArray[np.float32]  # (m,): of one item: how far scores are above the thresholds
 
 
 def make_pair_scratch(p: int, n_probes: int) -> PairScratch:
@@ -91,42 +90,16 @@ def make_pair_scratch(p: int, n_probes: int) -> PairScratch:
         np.empty(BATCH, np.int64),
         np.empty((BATCH, n_probes), np.int32),
         np.empty((BATCH, n_probes), np.float32),
-        np.empty(n_probes, np.float32),
     )
-
-
-@training_kernel
-def find_nth(values, n, nth):
-    """Return the `nth` largest of n values, which are put into another order; `nth` counts from 1 (quickselect)."""
-    first, last = 0, n - 1
-    while first < last:
-        pivot = values[(first + last) // 2]
-        low, high = first, last
-        while low <= high:
-            while values[low] > pivot:
-                low += 1
-            while values[high] < pivot:
-                high -= 1
-            if low <= high:
-                values[low], values[high] = values[high], values[low]
-                low += 1
-                high -= 1
-        if nth - 1 <= high:
-            last = high
-        elif nth - 1 >= low:
-            first = low
-        else:
-            break
-    return values[nth - 1]
 
 
 # p * m / 2 vector products of LANES for ITEMS items at most; p products for each pair that is found
 @training_entry
 def find_pairs(
     x, order, blocks, needs, vectors, thresholds, names, slack, counts, places, targets,
-    words, factors, n_found, found, scores, excesses, start, stop,
+    words, factors, n_found, found, scores, start, stop,
 ):  # fmt: skip
-    """Find the probes of each item that have it at the head of their list, the most distinct ones if there are many.
+    """Find the probes of each item that have it at the head of their list, some of them if there are many.
 
     x: the address of float32 (n, p); order: int64 (n,), the items from the longest down, of which `start` to `stop`
     are looked at. Probes by rising need are blocks: int16 (blocks, pairs of dimensions, LANES, 2); needs: float32
@@ -163,7 +136,7 @@ def find_pairs(
         for i in range(n_items):
             row = order[first + i]
             counts[row] = n_found[i]
-            keep_best(n_found[i], found[i], scores[i], excesses, thresholds, names, places[row], targets[row])
+            keep_some(n_found[i], found[i], scores[i], names, places[row], targets[row])
 
 
 @training_kernel
@@ -177,20 +150,9 @@ def round_item(x, words):
 
 
 @training_kernel
-def keep_best(n, found, scores, excesses, thresholds, names, places, targets):
-    """Write the n pairs of an item, or as many as there is room for: those farthest above their thresholds."""
-    limit, ties = np.float32(-np.inf), 0
-    if n > places.size:
-        for j in range(n):
-            excesses[j] = scores[j] - thresholds[found[j]]
-        limit, ties = find_nth(excesses, n, places.size), places.size
-        for j in range(n):
-            ties -= scores[j] - thresholds[found[j]] > limit
-    written = 0
-    for j in range(n):
-        excess = scores[j] - thresholds[found[j]]
-        if excess > limit or (excess == limit and ties > 0):
-            ties -= excess == limit
-            places[written] = names[found[j]]
-            targets[written] = scores[j]
-            written += 1
+def keep_some(n, found, scores, names, places, targets):
+    """Write the n pairs of an item, or as many as there is room for, spread evenly over the needs of the probes."""
+    n_kept = min(n, places.size)
+    for j in range(n_kept):
+        pair = j * n // n_kept
+        places[j], targets[j] = names[found[pair]], scores[pair]

@@ -17,6 +17,7 @@ from cccf_index.learning.sides import Sides, sample_rows
 LIST = 50  # items at the head of a probe's list, or a twentieth of all items if that is less
 MOST_LISTS = 256  # lists that an item is fitted to, at most
 LIST_SHARE = 0.1  # weight of the errors at the head of lists, relative to the errors of all pairs
+MOST_SHARE = 0.5  # the same for one item at most: an item of many lists would be fitted to the probes alone
 BATCH = 64  # probes that are compared with all items at a time
 GROUP = 32  # scores of which only the largest is looked at first
 CHUNK = 8192  # items that are compared with all probes at a time
@@ -117,7 +118,6 @@ class ProbeTable(NamedTuple):
             probe_pairs.find_pairs(address, order, *known, counts, places, targets, *scratch, start, stop)
 
         _threads.run_chunks(work, n, _threads.thread_count(0), least=16, most=1024)
-        starts = np.arange(n) * most
-        sizes = (self.size * np.maximum(counts / MOST_LISTS, 1)).astype(np.float32)
-        stops = starts + np.minimum(counts, most)
-        return ExtraPairs(starts, stops, places.reshape(-1), targets.reshape(-1), sizes, self.queries)
+        starts, kept = np.arange(n) * most, np.minimum(counts, most)
+        sizes = np.minimum(self.size, MOST_SHARE / np.maximum(kept, 1)).astype(np.float32)
+        return ExtraPairs(starts, starts + kept, places.reshape(-1), targets.reshape(-1), sizes, self.queries)
