@@ -53,7 +53,8 @@ class CompositionalQuantizer:
         The number of users that are kept as example queries. The scores of the 50 best items of each of them count more
         than other scores. 0 weights all pairs alike. Probes take ``4 * n_probes * (p + G * r)`` bytes.
     max_rows : int
-        The number of rows of each side to learn from, a random sample if there are more. All rows are encoded.
+        The number of rows of each side to learn from. If there are more users, a random sample; if there are more
+        items, those that count most in the error, and a random sample of the others. All rows are encoded.
     verbose : bool
         Show a progress bar if the output is a terminal.
 
@@ -99,7 +100,7 @@ class CompositionalQuantizer:
         seed: int = 0,
         sweeps: int = 6,
         n_probes: int = 4096,
-        max_rows: int = 100_000,
+        max_rows: int = 30_000,
         verbose: bool = True,
     ) -> None:
         self.n_components = n_components
@@ -143,7 +144,6 @@ class CompositionalQuantizer:
         plan = LearningPlan.from_parameters(self)
         items = _check_vectors(item_vectors, "item_vectors", least=1)
         counts: NDArray[np.float32] | None = None
-        candidates: NDArray[Any] = np.arange(len(items))
         if item_weights is not None:
             counts = _check.vector(item_weights, "item_weights", len(items))
             candidates = np.flatnonzero(counts)
@@ -157,10 +157,11 @@ class CompositionalQuantizer:
             )
         users = items if user_vectors is None else _check_vectors(user_vectors, "user_vectors", items.shape[1], least=1)
         rng = np.random.default_rng(plan.seed)
-        rows = candidates[sample_rows(len(candidates), plan.max_rows, rng)]
-        queries = sample_rows(len(users), plan.max_rows, rng)
+        if counts is not None and len(candidates) < len(items):
+            items, counts = items[candidates], counts[candidates]
+        queries = users[sample_rows(len(users), plan.max_rows, rng)]
         with _threads.limit_blas():
-            sides = Sides.from_vectors(items[rows], users[queries], None if counts is None else counts[rows])
+            sides = Sides.from_vectors(items, queries, counts, plan.max_rows, rng)
             self._encoder, self.history_ = learn_codes(sides, plan, bool(self.verbose))
         self._plan, self.item_mean_ = plan, self._encoder.item_mean
 

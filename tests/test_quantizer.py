@@ -5,9 +5,12 @@ import warnings
 import faiss
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from model_helpers import embeddings
 
 from cccf_index import CompositionalCodes
+from cccf_index.learning.sides import sample_by_size
 from cccf_index.quantizer import CompositionalQuantizer, NotFittedError
 
 
@@ -109,6 +112,48 @@ def test_a_sample_of_the_rows_is_enough_to_learn_from():
     scores = users @ items.T
     errors = [shares(scores, q.transform_users(users) @ q.item_codes_.to_vectors().T) for q in (whole, part)]
     assert errors[1] < 1.15 * errors[0]
+
+
+def test_a_sample_has_the_few_items_that_lead_most_lists():
+    rng = np.random.default_rng(0)
+    users, items = embeddings(n_users=2000, n_items=6000)
+    sizes = np.where(rng.random(6000) < 0.01, 20, 1)
+    items *= sizes[:, None]
+    items[sizes > 1] += 8 * rng.standard_normal(24)
+    scores = users @ items.T
+    errors = []
+    for n in (10_000, 600):
+        fitted = quantizer(max_rows=n).fit(items, users)
+        decoded = (
+            fitted.transform_users(users) @ fitted.item_codes_.to_vectors().T + (users @ fitted.item_mean_)[:, None]
+        )
+        errors.append(np.mean((decoded - scores)[:, sizes > 1] ** 2))
+    assert errors[1] < 1.1 * errors[0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 400), st.integers(1, 500), st.integers(0, 1000), st.sampled_from(["equal", "heavy", "zero"]))
+def test_a_sample_by_size_has_what_is_large_and_stands_for_all(n, most, seed, kind):
+    rng = np.random.default_rng(seed)
+    sizes = {"equal": np.ones(n), "heavy": np.exp(4 * rng.standard_normal(n)), "zero": np.zeros(n)}[kind]
+    rows, numbers = sample_by_size(sizes, most, rng)
+    assert len(rows) == len(numbers) == min(n, most)
+    assert (np.diff(rows) > 0).all()
+    assert (numbers >= 1).all()
+    shares = sizes / max(sizes.sum(), 1e-300) + 1 / n
+    taken = np.isin(np.arange(n), rows)
+    if not taken.all() and taken.any():
+        assert shares[~taken].max() <= (shares[rows] * numbers).max() * (1 + 1e-9)
+
+
+def test_sums_over_a_sample_by_size_have_no_bias():
+    rng = np.random.default_rng(0)
+    sizes = np.exp(2 * rng.standard_normal(500))
+    sums = []
+    for _ in range(400):
+        rows, numbers = sample_by_size(sizes, 60, rng)
+        sums.append([numbers.sum(), sizes[rows] @ numbers])
+    np.testing.assert_allclose(np.mean(sums, axis=0), [500, sizes.sum()], rtol=0.05)
 
 
 def test_results_do_not_depend_on_threads():

@@ -35,7 +35,8 @@ class Probes(NamedTuple):
     def choose(cls, sides: Sides, n: int, rng: np.random.Generator) -> Probes | None:
         """Choose up to n users as probes, and find the head of each list; None if no list has one."""
         vectors = np.ascontiguousarray(sides.users[sample_rows(len(sides.users), n, rng)])
-        head = max(1, min(LIST, len(sides.items) // 20))
+        n_items = float(sides.numbers.sum())
+        head = max(1, min(LIST, int(n_items) // 20))
         thresholds, tied = np.empty(len(vectors), dtype=np.float32), np.empty(len(vectors), dtype=bool)
 
         # batches of one size, whatever the threads: BLAS rounds differently depending on the batch
@@ -46,14 +47,14 @@ class Probes(NamedTuple):
                 rows = slice(len(vectors) * batch // n_batches, len(vectors) * (batch + 1) // n_batches)
                 scores = vectors[rows] @ sides.items.T
                 for row, line in zip(range(*rows.indices(len(vectors))), scores, strict=True):
-                    thresholds[row], count = find_largest(line, head)
+                    thresholds[row], count = find_largest(line, head, sides.numbers)
                     tied[row] = count > 2 * head
 
         _threads.run_chunks(work, n_batches, _threads.thread_count(0), least=1, most=4)
         vectors, thresholds = vectors[~tied], thresholds[~tied]  # a list of ties has no head
         if not len(vectors):
             return None
-        size = LIST_SHARE * len(sides.items) / (head * len(vectors))
+        size = LIST_SHARE * n_items / (head * len(vectors))
         return cls(vectors, np.empty((len(vectors), 0), np.float32), thresholds, np.array([size], np.float32))
 
     def map_queries(self, query_map: NDArray[np.float32]) -> Probes:
@@ -65,14 +66,21 @@ class Probes(NamedTuple):
         return ProbeTable.from_probes(self)
 
 
-def find_largest(scores: NDArray[np.float32], nth: int) -> tuple[np.float32, int]:
-    """Return the `nth` largest score, and how many reach it."""
-    n_groups = len(scores) // GROUP
+def find_largest(scores: NDArray[np.float32], nth: int, numbers: NDArray[np.float64]) -> tuple[np.float32, float]:
+    """Return the `nth` largest score, if each is there as often as `numbers` say, and how many reach it.
+
+    A number is at least 1, so `nth` scores are enough.
+    """
+    nth = min(nth, len(scores))
+    n_groups, least = len(scores) // GROUP, -np.inf
     if n_groups >= nth:  # at least `nth` scores reach the `nth` largest of the groups' maxima, and few others
         largest = scores[: n_groups * GROUP].reshape(GROUP, n_groups).max(axis=0)
-        scores = scores[scores >= np.partition(largest, -nth)[-nth]]
-    found = np.partition(scores, -nth)[-nth]
-    return found, int(np.count_nonzero(scores >= found))
+        least = np.partition(largest, -nth)[-nth]
+    rows = np.flatnonzero(scores >= least)
+    rows = rows[np.argsort(-scores[rows], kind="stable")]
+    reached = np.cumsum(numbers[rows])
+    found = scores[rows[min(int(np.searchsorted(reached, nth)), len(rows) - 1)]]
+    return found, float(numbers[rows][scores[rows] >= found].sum())
 
 
 class ProbeTable(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,24 @@ LARGEST = 1e8  # root mean square of vectors: products of their second moments m
 def sample_rows(n: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return up to `most` of n rows, chosen at random, in ascending order."""
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+
+
+def sample_by_size(
+    sizes: NDArray[Any], most: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return up to `most` rows, large ones rather than small ones, in ascending order, and how many each stands for.
+
+    A sum over all rows is estimated without bias if each sampled row counts that many times (priority sampling). Half
+    of a row's chance is its size, so that few rows that hold most of a sum are all sampled.
+    """
+    n = len(sizes)
+    if n <= most:
+        return np.arange(n), np.ones(n)
+    shares = sizes / max(sizes.sum(dtype=np.float64), np.finfo(np.float64).tiny) + 1 / n
+    keys = shares / (1 - rng.random(n))
+    order = np.argpartition(keys, n - most - 1)
+    rows = np.sort(order[n - most :])
+    return rows, np.maximum(1, keys[order[n - most - 1]] / shares[rows])
 
 
 class Moments(NamedTuple):
@@ -35,15 +53,24 @@ class Sides(NamedTuple):
     items: NDArray[np.float32]  # (n_items, p), less their mean
     users: NDArray[np.float32]  # (n_users, p)
     item_weights: NDArray[np.float64]  # (n_items,); they sum to 1
+    numbers: NDArray[np.float64]  # (n_items,): how many items of the catalogue each stands for
     user_moment: NDArray[np.float64]  # (p, p)
     item_moment: NDArray[np.float64]  # (p, p), weighted
     mean: NDArray[np.float32]  # (p,), of the items
 
     @classmethod
     def from_vectors(
-        cls, items: NDArray[np.float32], users: NDArray[np.float32], counts: NDArray[np.float32] | None
+        cls,
+        items: NDArray[np.float32],
+        users: NDArray[np.float32],
+        counts: NDArray[np.float32] | None,
+        most: int,
+        rng: np.random.Generator,
     ) -> Sides:
-        """Centre the items, and weight them by `counts`; if that is None, by the root mean square of their scores."""
+        """Centre the items, and weight them by `counts`; if that is None, by the root mean square of their scores.
+
+        If there are more than `most` items, a sample stands for them, by how much each counts in the error.
+        """
         for x, name in ((items, "item_vectors"), (users, "user_vectors")):
             blocks = (x[start : start + BLOCK] for start in range(0, len(x), BLOCK))
             size = float(np.sqrt(sum(np.square(block, dtype=np.float64).sum() for block in blocks) / x.size))
@@ -52,24 +79,37 @@ class Sides(NamedTuple):
                     f"`{name}` must have a root mean square from {1 / LARGEST:g} to {LARGEST:g}, got {size:g}. "
                     "Rescale them: multiplying by a number changes no ranking."
                 )
-        mean = np.average(items, axis=0, weights=counts).astype(np.float32)
-        centred = items - mean
+        mean = _compute_mean(items, counts)
         second = compute_moment(users, np.full(len(users), 1 / len(users)))
-        sizes = _measure_scores(centred, second) if counts is None else counts
-        total = sizes.sum(dtype=np.float64)
-        weights = sizes / total if total else np.full(len(items), 1 / len(items))
-        return cls(centred, users, weights, second, compute_moment(centred, weights), mean)
+        scores = _measure_scores(items, mean, second)
+        sizes = scores if counts is None else counts.astype(np.float64)
+        rows, numbers = sample_by_size(sizes * np.square(scores), most, rng)
+        sample = items if len(rows) == len(items) else items[rows]
+        return cls._weight(sample - mean, users, sizes[rows], numbers, second, mean)
+
+    @classmethod
+    def _weight(
+        cls,
+        items: NDArray[np.float32],
+        users: NDArray[np.float32],
+        sizes: NDArray[np.float64],
+        numbers: NDArray[np.float64],
+        second: NDArray[np.float64],
+        mean: NDArray[np.float32],
+    ) -> Sides:
+        weights = sizes * numbers
+        total = weights.sum()
+        weights = weights / total if total else np.full(len(items), 1 / len(items))
+        return cls(items, users, weights, numbers, second, compute_moment(items, weights), mean)
 
     def sample(self, n: int, rng: np.random.Generator) -> Sides:
         """Return up to n random rows of each side."""
-        rows = sample_rows(len(self.items), n, rng)
-        weights = self.item_weights[rows]
-        total = weights.sum()
-        weights = weights / total if total else np.full(len(weights), 1 / len(weights))
+        scores = _measure_scores(self.items, np.zeros_like(self.mean), self.user_moment)
+        rows, numbers = sample_by_size(self.item_weights * np.square(scores), n, rng)
         users = self.users[sample_rows(len(self.users), n, rng)]
         second = compute_moment(users, np.full(len(users), 1 / len(users)))
-        items = self.items[rows]
-        return Sides(items, users, weights, second, compute_moment(items, weights), self.mean)
+        weights = self.item_weights[rows] / self.numbers[rows]
+        return self._weight(self.items[rows], users, weights, self.numbers[rows] * numbers, second, self.mean)
 
     def compute_error(self, users: Moments, items: Moments) -> float:
         """Return the squared error over all pairs, as a share of the mean square of the scores."""
@@ -99,10 +139,20 @@ class Sides(NamedTuple):
         return solve(self.item_moment, items.cross.T).T.astype(np.float32)
 
 
-def _measure_scores(items: NDArray[np.float32], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the root mean square of the scores of each item, by the second moment of the users."""
+def _compute_mean(items: NDArray[np.float32], counts: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """Return the mean of the items, weighted by `counts`, without a copy of all of them."""
+    weights = np.ones(len(items), np.float32) if counts is None else counts
+    starts = range(0, len(items), BLOCK)
+    sums = [weights[start : start + BLOCK].astype(np.float64) @ items[start : start + BLOCK] for start in starts]
+    return (np.sum(sums, axis=0) / weights.sum(dtype=np.float64)).astype(np.float32)
+
+
+def _measure_scores(
+    items: NDArray[np.float32], mean: NDArray[np.float32], second: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the root mean square of the scores of each item less the mean, by the second moment of the users."""
     sizes = np.empty(len(items))
     for start in range(0, len(items), BLOCK):
-        block = items[start : start + BLOCK]
+        block = items[start : start + BLOCK] - mean
         sizes[start : start + BLOCK] = np.einsum("ij,ij->i", block @ second, block)
     return np.sqrt(np.maximum(sizes, 0))
