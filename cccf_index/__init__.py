@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from cccf_index.catalogue import Catalogue
     from cccf_index.codes import CompositionalCodes
-    from cccf_index.index import IndexCCCF, clone_index, index_factory
+    from cccf_index.factory import clone_index, index_factory
+    from cccf_index.index import IndexCCCF
     from cccf_index.io import deserialize_index, read_index, serialize_index, write_index
     from cccf_index.refine import IndexRefineCCCF
     from cccf_index.search.parameters import SearchParametersCCCF
@@ -41,9 +42,9 @@ else:
         "IndexCCCF": "index",
         "IndexRefineCCCF": "refine",
         "SearchParametersCCCF": "search.parameters",
-        "clone_index": "index",
+        "clone_index": "factory",
         "deserialize_index": "io",
-        "index_factory": "index",
+        "index_factory": "factory",
         "read_index": "io",
         "serialize_index": "io",
         "warm": "warming",

@@ -39,6 +39,7 @@ ROOMS = {
     "index": CODING | {"storage", "search", "_items"},
     "_refined_items": INDEX,
     "refine": REFINE,
+    "factory": REFINE,
     "io": REFINE,
     "reference": {"codes"},
     "datasets": {"_check"},
