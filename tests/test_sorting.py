@@ -7,8 +7,7 @@ from numba import njit
 
 from cccf_index.kernels.calls import BUCKETS
 from cccf_index.kernels.decorators import ENTRY
-from cccf_index.kernels.heaps import EMPTY_RANK
-from cccf_index.kernels.sorting import rank_score, sort_found, unrank
+from cccf_index.kernels.sorting import EMPTY_RANK, rank_score, sort_found, unrank
 
 
 @st.composite

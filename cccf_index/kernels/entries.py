@@ -13,7 +13,7 @@ import numpy as np
 
 from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
-from cccf_index.kernels.heaps import EMPTY_ID, EMPTY_RANK, write_results
+from cccf_index.kernels.heaps import EMPTY_ID, write_results
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
 from cccf_index.kernels.query_vectors import transform_query
@@ -21,7 +21,7 @@ from cccf_index.kernels.query_weights import round_weights
 from cccf_index.kernels.scoring import score_scattered
 from cccf_index.kernels.search import offer, score_all, search, search_brute_force
 from cccf_index.kernels.sketches import prepare_query
-from cccf_index.kernels.sorting import rank_score
+from cccf_index.kernels.sorting import EMPTY_RANK, rank_score
 
 
 @kernel

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from cccf_index.kernels.decorators import entry, kernel
-from cccf_index.kernels.sorting import unrank
+from cccf_index.kernels.sorting import EMPTY_RANK, unrank
 
 EMPTY_ID = np.iinfo(np.int64).max
-EMPTY_RANK = np.iinfo(np.int64).min  # below any score
 LOWEST = np.finfo(np.float32).min  # what faiss pads inner products with
 
 

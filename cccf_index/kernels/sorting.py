@@ -16,6 +16,7 @@ from cccf_index.kernels.memory import address_of, bits_to_float, float_to_bits, 
 
 FEW = 24  # items that are sorted by insertion
 SIGN = np.int64(-(2**63))
+EMPTY_RANK = SIGN  # below the rank of any score
 LEAST_FLOAT = np.int64(-(2**31) + 2**23)  # the rank of minus infinity
 MIN_BITS, MAX_BITS = 6, BUCKETS.bit_length() - 1  # of a digit
 
@@ -33,7 +34,7 @@ def pick_rank_score(score):
 
     def rank_float(score):
         if score != score:
-            return SIGN
+            return EMPTY_RANK
         bits = np.int64(float_to_bits(score + np.float32(0)))  # minus zero is zero
         return bits if bits >= 0 else np.int64(-(2**31)) - bits  # sign and size
 

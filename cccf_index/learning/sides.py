@@ -103,7 +103,7 @@ class Sides(NamedTuple):
         return cls(items, users, weights, numbers, second, compute_moment(items, weights), mean)
 
     def sample(self, n: int, rng: np.random.Generator) -> Sides:
-        """Return up to n random rows of each side."""
+        """Return up to n rows of each side, of the items rather those that count most in the error."""
         scores = _measure_scores(self.items, np.zeros_like(self.mean), self.user_moment)
         rows, numbers = sample_by_size(self.item_weights * np.square(scores), n, rng)
         users = self.users[sample_rows(len(self.users), n, rng)]
