@@ -13,12 +13,20 @@ from numpy.typing import ArrayLike, NDArray
 from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
 from cccf_index.codes import MAX_BITS, MAX_COMPONENTS, MAX_SCALE, CompositionalCodes, expand, explain_shape, word_layout
+from cccf_index.dense import DenseRows
+from cccf_index.kernels.limits import DENSE_STEP, MAX_DENSE
 from cccf_index.learning.plan import MAX_DIMENSION
 from cccf_index.quantizer import CompositionalQuantizer
-from cccf_index.storage.item_rows import ItemRows
+from cccf_index.storage.item_rows import ItemRows, dense_unit
 from cccf_index.storage.rounding import choose_scale, round_items
 from cccf_index.storage.selectors import list_ids, select_members
 from cccf_index.storage.state import State
+
+
+def describe_shape(n_components: int, n_bits: int, n_dense: int) -> str:
+    """Return the shape of codes in words."""
+    return f"{n_components}x{n_bits} bits" + (f" and {n_dense} dense dimensions" if n_dense else "")
+
 
 Items = TypeVar("Items", bound="CodedItems")
 
@@ -33,6 +41,7 @@ class CodedItems:
         scale: int | str | None = 100,
         d: int | None = None,
         quantizer: CompositionalQuantizer | None = None,
+        n_dense: int = 0,
     ) -> None:
         if n_bits is None:
             raise TypeError(f"`n_bits` must be given, got only {n_components!r}. {explain_shape(n_components)}")
@@ -50,10 +59,20 @@ class CodedItems:
             scale = _check.integer(scale, "scale", 1, MAX_SCALE, or_else='"auto" or None')
         self._scale = scale
         self._d = None if d is None else _check.integer(d, "d", 1, MAX_DIMENSION)
+        self._n_dense = self._check_dense(n_dense, d is not None or quantizer is not None)
         self.verbose = False
         self._lock = _threads.Lock()
         self._state = self._make_empty(self._check_quantizer(d, quantizer))
         self._waiting: tuple[tuple[ItemRows, ...], set[int]] = ((), set())
+
+    def _check_dense(self, n_dense: Any, has_quantizer: bool) -> int:
+        n_dense = _check.integer(n_dense, "n_dense", 0, MAX_DENSE)
+        if n_dense % DENSE_STEP or (n_dense and has_quantizer):
+            raise ValueError(
+                f"`n_dense` must be a multiple of {DENSE_STEP}, and 0 with `d` or `quantizer`, which know it, "
+                f"got {n_dense}."
+            )
+        return n_dense
 
     def _check_quantizer(self, d: Any, quantizer: Any) -> CompositionalQuantizer | None:
         """Return the quantizer of an index of vectors: the given one, or one to be trained for `d` dimensions."""
@@ -72,7 +91,11 @@ class CodedItems:
         return quantizer.without_codes()  # a copy: a later fit of the original does not change the index
 
     def _make_empty(self, quantizer: CompositionalQuantizer | None) -> State:
-        return State(scale=float(self.scale) if isinstance(self.scale, int) else None, quantizer=quantizer)
+        is_fitted = quantizer is not None and quantizer.is_fitted
+        metric = quantizer.dense_metric if is_fitted else np.ones(self._n_dense, np.float32)  # type: ignore[union-attr]
+        return State(
+            scale=float(self.scale) if isinstance(self.scale, int) else None, quantizer=quantizer, metric=metric
+        )
 
     @property
     def n_components(self) -> int:
@@ -85,15 +108,20 @@ class CodedItems:
         return self._n_bits
 
     @property
+    def n_dense(self) -> int:
+        """The dimensions of the dense component of codes; 0 if they have none."""
+        return self._state.n_dense
+
+    @property
     def scale(self) -> int | str | None:
         """The scale asked for: an integer, "auto" or None."""
         return self._scale
 
     @property
     def d(self) -> int:
-        """The dimension of vectors: G * r for expanded codes, or that of the vectors that the quantizer encodes."""
+        """The dimension of vectors: that of expanded codes, or of the vectors that the quantizer encodes."""
         quantizer = self._state.quantizer
-        return self.n_components * self.n_bits if quantizer is None else self._d or quantizer.d
+        return self.n_components * self.n_bits + self.n_dense if quantizer is None else self._d or quantizer.d
 
     @property
     def quantizer(self) -> CompositionalQuantizer | None:
@@ -135,7 +163,7 @@ class CodedItems:
     def _with_state(self: Items, state: State) -> Items:
         """Return an index with the same parameters that holds the items of a state."""
         other = type(self)(self.n_components, self.n_bits, self.scale)
-        other._d = self._d
+        other._d, other._n_dense = self._d, self._n_dense
         other.verbose = self.verbose
         other._state = state
         return other
@@ -217,11 +245,9 @@ class CodedItems:
             raise TypeError(f"`otherIndex` must be an IndexCCCF, got {type(otherIndex).__name__}.")
         if otherIndex is self:
             raise ValueError("`otherIndex` must be another index, got this one.")
-        if (otherIndex.n_components, otherIndex.n_bits) != (self.n_components, self.n_bits):
-            raise ValueError(
-                f"`otherIndex` must have codes of {self.n_components}x{self.n_bits} bits, "
-                f"got {otherIndex.n_components}x{otherIndex.n_bits}."
-            )
+        mine, other = ((i.n_components, i.n_bits, i.n_dense) for i in (self, otherIndex))
+        if mine != other:
+            raise ValueError(f"`otherIndex` must have codes of {describe_shape(*mine)}, got {describe_shape(*other)}.")
         same = otherIndex.quantizer is None if self.quantizer is None else self.quantizer.equals(otherIndex.quantizer)
         if not same:
             raise ValueError("`otherIndex` must have the same quantizer. Add its vectors instead.")
@@ -277,6 +303,10 @@ class CodedItems:
             rows = self._find_known(state, ids, "key")
             weights = rows.weights.astype(np.float64) / state.divisor
             expanded = expand(rows.words, weights.astype(np.float32), self.n_bits)
+            if state.n_dense:
+                dense = rows.dense or DenseRows.empty(len(rows), state.n_dense)
+                values = dense.expand() * (dense_unit(dense.weights) / state.divisor)
+                expanded = np.concatenate([expanded, values.astype(np.float32)], axis=1)
             vectors[:] = expanded if state.quantizer is None else state.quantizer._decode_vectors(expanded)
         return vectors
 
@@ -284,7 +314,8 @@ class CodedItems:
     def _sa_dtype(self) -> np.dtype:
         """The record of one item in `sa_encode`: its packed bits and float32 weights."""
         word, n_words = word_layout(self.n_bits)
-        return np.dtype([("bits", word, (self.n_components, n_words)), ("weights", "<f4", (self.n_components,))])
+        fields: list[Any] = [("bits", word, (self.n_components, n_words)), ("weights", "<f4", (self.n_components,))]
+        return np.dtype(fields + ([("dense", "i1", (self.n_dense,)), ("dense_weight", "<f4")] if self.n_dense else []))
 
     def sa_code_size(self) -> int:
         """Return the number of bytes per item in `sa_encode`."""
@@ -295,10 +326,13 @@ class CodedItems:
         items, _ = self._encode_items(x, None)
         octets = _check.output(codes, "codes", (len(items), self.sa_code_size()), np.uint8)
         scale = self._item_scale(self._state, items, None)
-        rounded = round_items(items, None, np.arange(len(items)), self.scale, scale).weights
-        records = np.empty(len(items), dtype=self._sa_dtype)
+        rounded = round_items(items, None, np.arange(len(items)), self.scale, scale)
+        records = np.zeros(len(items), dtype=self._sa_dtype)
         records["bits"] = items.bits
-        records["weights"] = rounded / np.float64(scale or 1.0)
+        records["weights"] = rounded.weights / np.float64(scale or 1.0)
+        if rounded.dense is not None:
+            records["dense"][rounded.dense.is_present] = rounded.dense.values
+            records["dense_weight"] = rounded.dense.weights * (dense_unit(rounded.dense.weights) / (scale or 1.0))
         octets[:] = records.view(np.uint8).reshape(octets.shape)
         return octets
 
@@ -311,7 +345,10 @@ class CodedItems:
             raise ValueError(f"`codes` must be of shape (n, {self.sa_code_size()}), got {octets.shape}.")
         vectors = _check.output(x, "x", (len(octets), self.d), np.float32)
         records = np.ascontiguousarray(octets).view(self._sa_dtype).reshape(len(octets))
-        items = CompositionalCodes(records["bits"], records["weights"], self.n_bits)
+        dense = None
+        if self.n_dense:
+            dense = (records["dense"][records["dense_weight"] > 0], records["dense_weight"])
+        items = CompositionalCodes(records["bits"], records["weights"], self.n_bits, dense)
         quantizer = self._state.quantizer
         vectors[:] = items.to_vectors() if quantizer is None else self._require_trained(quantizer).decode(items)
         return vectors
@@ -320,6 +357,11 @@ class CodedItems:
         """Return items to add as codes, and their biases."""
         if not isinstance(x, CompositionalCodes):
             quantizer = self._state.quantizer
+            if quantizer is None and self.n_dense:
+                raise TypeError(
+                    "`x` must be CompositionalCodes for an index with a dense component, "
+                    f"got {type(x).__name__}: values of vectors do not tell their weight."
+                )
             if quantizer is None:
                 x = CompositionalCodes.from_vectors(x, self.n_components, self.n_bits)
             else:
@@ -328,10 +370,9 @@ class CodedItems:
 
     def _check_codes(self, x: CompositionalCodes) -> CompositionalCodes:
         """Return codes of the shape of the index."""
-        if x.bits.shape[1] != self._n_components or x.n_bits != self._n_bits:
-            raise ValueError(
-                f"`x` must be codes of {self.n_components}x{self.n_bits} bits, got {x.n_components}x{x.n_bits}."
-            )
+        mine, other = (self._n_components, self._n_bits, self.n_dense), (x.n_components, x.n_bits, x.n_dense)
+        if mine[:2] != other[:2] or other[2] not in (0, mine[2]):
+            raise ValueError(f"`x` must be codes of {describe_shape(*mine)}, got {describe_shape(*other)}.")
         return x
 
     def _require_trained(self, quantizer: CompositionalQuantizer) -> CompositionalQuantizer:

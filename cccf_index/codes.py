@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check
+from cccf_index.dense import DenseRows
 from cccf_index.kernels.limits import MAX_BITS as MAX_BITS
 from cccf_index.kernels.limits import MAX_COMPONENTS as MAX_COMPONENTS
 from cccf_index.storage import container
@@ -90,16 +91,18 @@ def split(x: NDArray[np.float32], n_components: int) -> tuple[NDArray[np.float32
     return weights, (sizes == weights[:, :, None]).all(axis=2)
 
 
-def round_weights(weights: NDArray[np.float32], scale: Any, name: str, rows: Any = None) -> NDArray[np.uint32]:
-    """Return the integers nearest to ``scale * weights`` (paper, section 3.8), or say which is too large.
+def round_weights(
+    weights: NDArray[np.float32], scale: Any, name: str, rows: Any = None, most: int = MAX_WEIGHT
+) -> NDArray[np.uint32]:
+    """Return the integers nearest to ``scale * weights`` (paper, section 3.8), or say which is above `most`.
 
     `rows` are the places that the weights have in `name`, if not 0, 1, ...
     """
     scaled = np.rint(weights.astype(np.float64) * scale)
-    if scaled.size and scaled.max() > MAX_WEIGHT:
-        row, component = (int(i) for i in np.argwhere(scaled > MAX_WEIGHT)[0])
+    if scaled.size and scaled.max() > most:
+        row, component = (int(i) for i in np.argwhere(scaled > most)[0])
         raise ValueError(
-            f"`{name}` must be at most {MAX_WEIGHT} after scaling, got a weight of {weights[row, component]:g} "
+            f"`{name}` must be at most {most} after scaling, got a weight of {weights[row, component]:g} "
             f"at row {row if rows is None else rows[row]}, component {component}. "
             "Use a smaller scale, or None."
         )
@@ -122,6 +125,9 @@ class CompositionalCodes:
         Non-negative; zero where a component is not active.
     n_bits : int
         r, the bits of one component.
+    dense : DenseRows or (values, weights), optional
+        A dense component in addition: values of int8 (m, p), p a multiple of 16, and weights (n,), of which m are not
+        zero: those of the rows that have one.
 
     Examples
     --------
@@ -138,8 +144,9 @@ class CompositionalCodes:
     bits: NDArray[Any]
     weights: NDArray[np.float32]
     n_bits: int
+    dense: DenseRows | None
 
-    def __init__(self, bits: NDArray[Any], weights: Any, n_bits: int) -> None:
+    def __init__(self, bits: NDArray[Any], weights: Any, n_bits: int, dense: Any = None) -> None:
         n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
         dtype, n_words = word_layout(n_bits)
         bits = np.asarray(bits)
@@ -151,20 +158,28 @@ class CompositionalCodes:
         if used < 8 * dtype.itemsize and (bits[:, :, -1] >> dtype.type(used)).any():
             raise ValueError(f"`bits` must be 0 above bit {n_bits - 1} of each component.")
         weights = _check.weights(weights, "weights", (bits.shape[0], bits.shape[1]))
-        self._freeze(np.where(weights[:, :, None] > 0, bits, dtype.type(0)), weights, n_bits)
+        if dense is not None:
+            values, sizes = (dense.values, dense.weights) if isinstance(dense, DenseRows) else dense
+            dense = DenseRows.check(values, sizes, len(bits))
+        self._freeze(np.where(weights[:, :, None] > 0, bits, dtype.type(0)), weights, n_bits, dense)
 
-    def _freeze(self, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> None:
+    def _freeze(
+        self, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int, dense: DenseRows | None = None
+    ) -> None:
         for array in (bits, weights):
             array.flags.writeable = False
         object.__setattr__(self, "bits", bits)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "n_bits", n_bits)
+        object.__setattr__(self, "dense", None if dense is None else dense.freeze())
 
     @classmethod
-    def _trusted(cls, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> CompositionalCodes:
+    def _trusted(
+        cls, bits: NDArray[Any], weights: NDArray[np.float32], n_bits: int, dense: DenseRows | None = None
+    ) -> CompositionalCodes:
         """Wrap arrays that come from checked codes and that nobody else will change."""
         codes = object.__new__(cls)
-        codes._freeze(bits, weights, n_bits)
+        codes._freeze(bits, weights, n_bits, dense)
         return codes
 
     @classmethod
@@ -189,7 +204,7 @@ class CompositionalCodes:
 
     @classmethod
     def from_vectors(cls, x: ArrayLike, n_components: int, n_bits: int) -> CompositionalCodes:
-        """Undo `to_vectors`: each component of a row must hold one size with any signs."""
+        """Undo `to_vectors` of codes without a dense component: a component of a row holds one size with any signs."""
         n_components = _check.integer(n_components, "n_components", 1, MAX_COMPONENTS)
         n_bits = _check.integer(n_bits, "n_bits", 1, MAX_BITS)
         vectors = _check.matrix(x, "x", n_components * n_bits)
@@ -220,8 +235,11 @@ class CompositionalCodes:
         shapes = {(part.n_components, part.n_bits) for part in parts}
         if len(shapes) > 1:
             raise ValueError(f"`parts` must have the same n_components and n_bits, got {sorted(shapes)}.")
-        bits = np.concatenate([part.bits for part in parts])
-        return cls._trusted(bits, np.concatenate([part.weights for part in parts]), parts[0].n_bits)
+        if len({part.n_dense for part in parts} - {0}) > 1:
+            raise ValueError(f"`parts` must have the same n_dense, got {sorted({part.n_dense for part in parts})}.")
+        bits, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("bits", "weights"))
+        dense = DenseRows.concatenate([part.dense for part in parts], [len(part) for part in parts])
+        return cls._trusted(bits, weights, parts[0].n_bits, dense)
 
     @property
     def n_components(self) -> int:
@@ -229,9 +247,14 @@ class CompositionalCodes:
         return int(self.bits.shape[1])
 
     @property
+    def n_dense(self) -> int:
+        """The dimensions of the dense component; 0 if there is none."""
+        return 0 if self.dense is None else self.dense.p
+
+    @property
     def d(self) -> int:
-        """The dimension G * r of the expanded vectors."""
-        return self.n_components * self.n_bits
+        """The dimension G * r + n_dense of the expanded vectors."""
+        return self.n_components * self.n_bits + self.n_dense
 
     @property
     def sparsity(self) -> float:
@@ -241,19 +264,22 @@ class CompositionalCodes:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays; an index stores only the active components, at smaller weights."""
-        return int(self.bits.nbytes + self.weights.nbytes)
+        return int(self.bits.nbytes + self.weights.nbytes) + (self.dense.nbytes if self.dense else 0)
 
     def to_signs(self) -> NDArray[np.int8]:
         """Return the signs, int8 (n, G, r) of -1/+1, all -1 where the weight is zero."""
         return unpack(self.bits, self.n_bits).astype(np.int8) * np.int8(2) - np.int8(1)
 
     def to_vectors(self) -> NDArray[np.float32]:
-        """Return the expanded vectors, float32 (n, G * r): weight * sign, component after component."""
-        return expand(self.bits, self.weights, self.n_bits)
+        """Return the expanded vectors, float32 (n, d): weight * sign, component after component, the dense one last."""
+        vectors = expand(self.bits, self.weights, self.n_bits)
+        return vectors if self.dense is None else np.concatenate([vectors, self.dense.expand()], axis=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file, checksummed and atomically."""
         arrays = [("bits", self.bits, 0), ("weights", self.weights, 0)]
+        if self.dense is not None:
+            arrays += [("dense.values", self.dense.values, 0), ("dense.weights", self.dense.weights, 0)]
         container.write_file(path, KIND, {"n_bits": self.n_bits}, arrays)
 
     @classmethod
@@ -261,7 +287,8 @@ class CompositionalCodes:
         """Read what `save` wrote; a damaged or foreign file is a ValueError."""
         meta, arrays = container.read_file(path, KIND)
         try:
-            return cls(arrays["bits"], arrays["weights"], meta["n_bits"])
+            dense = (arrays["dense.values"], arrays["dense.weights"]) if "dense.values" in arrays else None
+            return cls(arrays["bits"], arrays["weights"], meta["n_bits"], dense)
         except container.BROKEN as error:
             raise container.damage_error(os.fspath(path), error) from error
 
@@ -276,7 +303,8 @@ class CompositionalCodes:
                 raise TypeError("Codes are indexed by an integer, a slice, a list of integers or a mask of rows.")
             if not rows.size:
                 rows = rows.astype(np.int64)  # numpy takes an empty list for floats
-        return self._trusted(self.bits[rows], self.weights[rows], self.n_bits)
+        dense = None if self.dense is None else self.dense.select(rows)
+        return self._trusted(self.bits[rows], self.weights[rows], self.n_bits, dense)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CompositionalCodes):
@@ -285,15 +313,16 @@ class CompositionalCodes:
             self.n_bits == other.n_bits
             and np.array_equal(self.bits, other.bits)
             and np.array_equal(self.weights, other.weights)
+            and (other.dense is None if self.dense is None else self.dense.equals(other.dense))
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CompositionalCodes, (self.bits, self.weights, self.n_bits)
+        return CompositionalCodes, (self.bits, self.weights, self.n_bits, self.dense)
 
     def __repr__(self) -> str:
         return (
             f"CompositionalCodes(n={len(self)}, n_components={self.n_components}, "
-            f"n_bits={self.n_bits}, sparsity={self.sparsity:.2f})"
+            f"n_bits={self.n_bits}, {f'n_dense={self.n_dense}, ' if self.dense else ''}sparsity={self.sparsity:.2f})"
         )

@@ -22,14 +22,14 @@ from cccf_index.storage.container import require
 from cccf_index.storage.segment import Segment
 from cccf_index.storage.state import Part, State
 from cccf_index.storage.vectors import VectorStore
-from cccf_index.storage.verification import check_tables
+from cccf_index.storage.verification import check_tables, no_dense
 
 INDEX, REFINED = "index", "refined index"
 KINDS = (INDEX, REFINED)  # what files of indexes hold
 QUANTIZER = "quantizer."  # before the names of its arrays
 VECTORS = "vectors."  # before those of a refined index's vectors
 SHARD_HEADER = 33  # bytes that faiss writes before the codes of an IndexBinaryFlat
-LAYOUT = 2  # of a part's arrays; 1 had no cells
+LAYOUT, DENSE_LAYOUT = 2, 3  # of a part's arrays, without and with a dense component; 1 had no cells
 
 
 AnyIndex = IndexCCCF | IndexRefineCCCF
@@ -113,7 +113,8 @@ def _describe_index(index: IndexCCCF) -> tuple[container.Meta, Named]:
         "next_id": state.next_id,
         "d": index._d,
         "quantizer": None if state.quantizer is None else state.quantizer._describe(),
-        "layout": LAYOUT,
+        "layout": DENSE_LAYOUT if state.n_dense else LAYOUT,
+        **({"n_dense": state.n_dense} if state.n_dense else {}),
         "parts": [{"first_id": int(p.segment.tables.first_id), "n_dead": p.n_dead} for p in state.parts],
     }
 
@@ -148,7 +149,7 @@ def restore_index(meta: container.Meta, arrays: dict[str, NDArray[Any]], source:
 
 
 def _restore_plain(meta: container.Meta, arrays: dict[str, NDArray[Any]], source: str, verify: bool) -> IndexCCCF:
-    if meta.get("layout") != LAYOUT:
+    if meta.get("layout") not in (LAYOUT, DENSE_LAYOUT):
         raise ValueError(
             f"{source} was written by another version of cccf-index. Build the index again from its codes."
         )
@@ -157,7 +158,10 @@ def _restore_plain(meta: container.Meta, arrays: dict[str, NDArray[Any]], source
         if meta.get("quantizer") is not None:
             own = {n.removeprefix(QUANTIZER): array for n, array in arrays.items() if n.startswith(QUANTIZER)}
             quantizer = CompositionalQuantizer._restore(meta["quantizer"], own)
-        index = IndexCCCF(meta["n_components"], meta["n_bits"], meta["scale"], d=meta.get("d"), quantizer=quantizer)
+        n_dense = meta["n_dense"] if meta["layout"] == DENSE_LAYOUT else 0
+        shape = (meta["n_components"], meta["n_bits"], meta["scale"])
+        index = IndexCCCF(*shape, d=meta.get("d"), quantizer=quantizer, n_dense=0 if quantizer else n_dense)
+        require(index.n_dense == n_dense, "n_dense")
         scale = None if meta["item_scale"] is None else float.fromhex(meta["item_scale"])
         if index.scale == "auto":
             require(scale is None or 0 < scale < np.inf, "item_scale")
@@ -173,8 +177,9 @@ def _restore_plain(meta: container.Meta, arrays: dict[str, NDArray[Any]], source
             "item_scale",
         )
         state = State(
-            tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale, quantizer=index._state.quantizer
-        )
+            tuple(parts), ntotal=sum(map(len, parts)), next_id=next_id, scale=scale, quantizer=index._state.quantizer,
+            metric=index._state.metric,
+        )  # fmt: skip
     except container.BROKEN as error:
         raise container.damage_error(source, error) from error
     return index._with_state(state)
@@ -183,9 +188,12 @@ def _restore_plain(meta: container.Meta, arrays: dict[str, NDArray[Any]], source
 def _restore_part(index: IndexCCCF, entry: container.Meta, own: dict[str, NDArray[Any]], next_id: int | None) -> Part:
     """Build a part; with `next_id`, which its ids must be below, check every row of its tables."""
     shards = tuple(_restore_shard(own[f"{k}.faiss"]) for k in range(index.n_components))
+    own = own if "precisions" in own else own | no_dense(own, index.scale is None)
     tables = {name: own[name] for name in INTEGER_TYPES}
     first_id = np.int64(_check.integer(entry["first_id"], "first_id", _check.MIN_ID, _check.MAX_ID))
-    check_tables(index.n_components, index.n_bits, index.scale is None, shards, tables)
+    n_dense = len(tables["centres"]) - index.n_components * index.n_bits  # 0 where no item of the part has any
+    require(n_dense in (0, index.n_dense), "centres")
+    check_tables(index.n_components, index.n_bits, n_dense, index.scale is None, shards, tables)
     segment = Segment.assemble(index.n_bits, shards, first_id=first_id, **tables)
     part = Part(segment, own["dead"], _check.integer(entry["n_dead"], "n_dead", 0, len(segment) - 1))
     octets = -(-len(segment) // 8) if part.n_dead else 0

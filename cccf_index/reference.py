@@ -8,11 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import CompositionalCodes, expand, round_weights
+from cccf_index.dense import DenseRows
+from cccf_index.kernels.limits import DENSE_SHIFT
 
 
 def integer_vectors(codes: CompositionalCodes, scale: float) -> NDArray[np.int64]:
-    """Return the expanded vectors of codes whose weights are rounded at `scale`, int64 (n, G * r)."""
-    return expand(codes.bits, round_weights(codes.weights, scale, "codes").astype(np.int64), codes.n_bits)
+    """Return the expanded vectors of codes whose weights are rounded at `scale`, int64 (n, d).
+
+    For codes with a dense component this is the side of the items, with `query_vectors` as the other.
+    """
+    vectors = expand(codes.bits, round_weights(codes.weights, scale, "codes").astype(np.int64), codes.n_bits)
+    if codes.dense is None:
+        return vectors
+    return np.concatenate([vectors, _round_dense(codes.dense, scale * 2**DENSE_SHIFT)], axis=1)
+
+
+def query_vectors(codes: CompositionalCodes, scale: float) -> NDArray[np.int64]:
+    """Return the side of the queries, where codes have a dense component: its weights of items are 2^8 times finer."""
+    assert codes.dense is not None
+    vectors = expand(codes.bits, round_weights(codes.weights, scale, "codes").astype(np.int64), codes.n_bits)
+    return np.concatenate([vectors << DENSE_SHIFT, _round_dense(codes.dense, scale)], axis=1)
+
+
+def _round_dense(dense: DenseRows, scale: float) -> NDArray[np.int64]:
+    weights = np.rint(dense.weights.astype(np.float64) * scale).astype(np.uint32)
+    return DenseRows(weights, dense.values[weights[dense.is_present] > 0]).expand()
 
 
 def search(

@@ -15,6 +15,8 @@ from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, clon
 from cccf_index.codes import expand
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.storage.cells import MIN_CLUSTERED, arrange_cells
+from cccf_index.storage.item_rows import ItemRows
+from cccf_index.storage.segment import NO_METRIC
 
 ALL = SearchParametersCCCF(prune=False)
 
@@ -36,7 +38,8 @@ def test_cells_hold_all_rows_the_farthest_first(n, density):
     codes = clustered_codes(rng, n, density=density)
     member = np.sort(rng.integers(0, 3, n))
     ids = rng.permutation(n)
-    cells = arrange_cells(codes.bits, codes.weights, 8, ids, member, 3)
+    rows = ItemRows(codes.bits, codes.weights, None, ids)
+    cells = arrange_cells(rows, codes.weights, 8, NO_METRIC, member, 3)
     assert sorted(cells.order) == list(range(n))
     assert len(cells.groups) == len(cells.starts) - 1 == cells.centres.shape[1]
     assert (len(cells.groups) > 3) == (n >= MIN_CLUSTERED)

@@ -18,7 +18,8 @@ MODULES = sorted(
 )
 # A room (a module at the top, or a folder) may import itself and these; `storage.container`, files of arrays, is a leaf.
 BASE = {"kernels", "_check", "_exclude", "_json", "_threads", "_vectors", "storage.container"}
-CODING = BASE | {"codes", "learning", "quantizer"}
+CODES = BASE | {"dense", "codes"}
+CODING = CODES | {"learning", "quantizer"}
 INDEX = CODING | {"storage", "search", "_items", "index"}
 REFINE = INDEX | {"_refined_items", "refine"}
 MODELS = INDEX | {"datasets", "evaluation", "models"}
@@ -30,29 +31,31 @@ ROOMS = {
     "_threads": set(),
     "_vectors": set(),
     "storage.container": set(),
-    "codes": BASE,
-    "learning": BASE | {"codes"},
-    "quantizer": BASE | {"codes", "learning"},
-    "storage": BASE | {"codes"},
-    "search": BASE | {"codes", "storage"},
+    "dense": {"_check", "kernels"},
+    "codes": BASE | {"dense"},
+    "learning": CODES,
+    "quantizer": CODES | {"learning"},
+    "storage": CODES,
+    "search": CODES | {"storage"},
     "_items": CODING | {"storage"},
     "index": CODING | {"storage", "search", "_items"},
     "_refined_items": INDEX,
     "refine": REFINE,
     "factory": REFINE,
     "io": REFINE,
-    "reference": {"codes"},
+    "reference": {"codes", "dense", "kernels"},
     "datasets": {"_check"},
     "evaluation": {"_check"},
     "baselines": {"_check", "_exclude"},
     "models": MODELS,
     "catalogue": MODELS | {"io", "refine"},
     "inspection": REFINE,
+    "curves": INDEX | {"evaluation"},
     "comparison": INDEX,
     "race": {"comparison"},
     "plots": set(),
     "warming": MODELS | {"io", "refine"},
-    "cli": MODELS | {"io", "baselines", "catalogue", "inspection", "comparison", "plots", "warming"},
+    "cli": MODELS | {"io", "baselines", "catalogue", "inspection", "curves", "comparison", "plots", "warming"},
     "__main__": {"cli"},
 }
 KERNEL_PACKAGES = {"numpy", "numba", "llvmlite"} | sys.stdlib_module_names

@@ -34,6 +34,8 @@ WEIGHTS = [
     *(pytest.param(*w, marks=pytest.mark.slow) for w in [(np.uint16, 65535), (np.float32, 3)]),
 ]
 
+NO_VALUES = np.empty((1, 0), np.int8)  # of a dense component
+
 
 as_entry = njit(**ENTRY)
 find_sorted = as_entry(lookup.find_sorted.py_func)
@@ -53,8 +55,8 @@ def make_block_kernel(word, real):
 
 
 @as_entry
-def _prepare_coded(address, room, starts, words, weights, bias_scales, n_bits, slack):
-    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ONE)
+def _prepare_coded(address, room, starts, words, weights, dense, bias_scales, n_bits, slack):
+    place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ONE)
     segment, call = view_segment(address), view_call(place)
     unit = prepare_query(segment, call, ZERO, ZERO, words.dtype.type, weights.dtype.type, None)
     measure_cells(segment, call, ZERO)
@@ -86,7 +88,7 @@ def prepare(segment, batch):
         return room[int(call[name]) - room.ctypes.data :][: n * np.dtype(dtype).itemsize].view(dtype)
 
     state = room[int(call["states"]) - room.ctypes.data :][: QUERY_RECORD.itemsize].view(QUERY_RECORD)[0]
-    errors = state["floors"] + state["coarse_slip"] + table("slips", n_cells, np.float32).astype(np.float64)
+    errors = state["floors"] + state["weight_slip"] + table("slips", n_cells, np.float32).astype(np.float64)
     n_halves = 2 * batch.words.shape[2] * batch.words.itemsize
     factors = table("factors", segment.n_components, np.int16)
     if isinstance(batch, RealBatch):
@@ -142,7 +144,7 @@ def make_batch(kind, segment, rng, size=1.0):
     if kind == "float":
         weights = (size * rng.random((1, shape[0]))).astype(np.float32)
     query = CompositionalCodes.from_signs(rng.random((1, *shape)) < 0.5).bits
-    return CodedBatch(query, weights, NO_SCALES, shape[1], 0.0)
+    return CodedBatch(query, weights, NO_VALUES, NO_SCALES, shape[1], 0.0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -231,7 +233,7 @@ def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, sp
         batch = RealBatch(words[:0], vector, n_bits, 0.0)
     else:
         weights = values.astype(np.float32)[None]
-        batch = CodedBatch(words, weights, NO_SCALES, n_bits, 0.0)
+        batch = CodedBatch(words, weights, NO_VALUES, NO_SCALES, n_bits, 0.0)
     values, factors, _, _ = prepare(segment, batch)
     assert (factors >= 0).all()
     assert factors.any()
@@ -245,7 +247,7 @@ def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, sp
 def test_a_query_of_zeros_is_sketched_as_zeros():
     segment = make_segment(np.random.default_rng(0), (4, 8))
     words = segment.decode(np.arange(1)).words
-    nothing = CodedBatch(words, np.zeros((1, 4), np.int64), NO_SCALES, 8, 0.0)
+    nothing = CodedBatch(words, np.zeros((1, 4), np.int64), NO_VALUES, NO_SCALES, 8, 0.0)
     assert not prepare(segment, nothing)[1].any()
 
 

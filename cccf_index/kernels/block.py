@@ -42,7 +42,8 @@ def splat(builder, value):
 
 def load(builder, address, kind, n=BLOCK):
     """Return the n values at an address."""
-    return builder.load(builder.inttoptr(address, ir.VectorType(kind, n).as_pointer()), align=kind.width // 8)
+    size = 4 if isinstance(kind, ir.FloatType) else kind.width // 8
+    return builder.load(builder.inttoptr(address, ir.VectorType(kind, n).as_pointer()), align=size)
 
 
 def load_apart(builder, address, kind, n):

@@ -1,12 +1,15 @@
 """How good the items of a cell, or of a block of it, can be at most: the bounds by which most blocks are skipped.
 
 A query x scores at most ``x.c + |x| * |y - c|`` with an item y of the cell around c (the *ball* bound), and at most
-what the largest weights in the cell allow (the *weight* bound). Both leave room for rounding.
+what the largest weights in the cell allow (the *weight* bound). Both leave room for rounding. The items of a cell have
+only some components: only these components of x count. The dense component is measured in a *metric*: items' values are
+multiplied by it and the query's divided, which changes no product. The bounds are best where both have their energy in
+the same dimensions.
 """
 
 import numpy as np
 
-from cccf_index.kernels.decorators import kernel
+from cccf_index.kernels.decorators import ZERO, kernel
 from cccf_index.kernels.limits import LANE_MAX, TERM_DIVISOR
 from cccf_index.kernels.memory import find_query, power_of_two, read, view_row
 
@@ -19,50 +22,63 @@ LIKELY = 0.3  # good items have about this share of what their distance from the
 def measure_cells(segment, call, i):
     """Measure the prepared query at place i of the tile against all cells.
 
-    Filled are, float32 (cells,): products, with the centres; caps, what the weights allow; slips, how far sketches are
-    off at most by rounding the query, near_slips, the same at the centre; and in the query's record its length and
-    what else sketches are off by.
+    Filled are, float32 (cells,): products, with the centres; norms, the length of those components of the query that
+    the cell's items have; caps, what their weights allow; slips, how far sketches are off at most by rounding the
+    query, near_slips, the same at the centre; and in the query's record what else sketches are off by.
     """
     query, near_slips = find_query(call, i), view_row(call.near_slips, i, segment.n_cells, np.float32)
-    query.floors, query.slope, query.coarse_slip = segment.n_components + 1.0, 0.0, 0.0
+    query.floors, query.slope, query.weight_slip = segment.n_components + 1.0, 0.0, 0.0
     n_cells, d = segment.n_cells, segment.n_components * call.n_bits
     products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
-    slips = view_row(call.slips, i, n_cells, np.float32)
+    slips, norms = view_row(call.slips, i, n_cells, np.float32), view_row(call.norms, i, n_cells, np.float32)
     for c in range(n_cells):
-        products[c], caps[c], slips[c], near_slips[c] = 0, 0, 0, 0
-    square = 0.0
-    for j in range(d):
-        value = read(call.vector, j, np.float32)
-        square += np.float64(value) * value
-        if value != 0:
-            row = view_row(segment.centres, j, n_cells, np.float32)
-            for c in range(n_cells):
-                products[c] += value * row[c]
+        products[c], caps[c], slips[c], near_slips[c], norms[c] = 0, 0, 0, 0, 0
+    add_products(segment, call, ZERO, d, ZERO, segment.binary_stop, products)
+    add_products(segment, call, d, d + segment.n_dense, segment.dense_start, n_cells, products)
+    for c in range(segment.dense_start, n_cells):
+        caps[c] = np.float32(query.dense_norm * (1 + 1e-4)) * read(segment.dense_peaks, c, np.float32)
+        norms[c] = np.float32(query.dense_norm**2)
     for k in range(segment.n_components):
+        square = np.float32(0)
+        for j in range(k * call.n_bits, (k + 1) * call.n_bits):
+            square += read(call.vector, j, np.float32) ** 2
         most = read(call.reach, k, np.float32) * np.float32(1 + 1e-4)
         error = read(call.sketch_error, k, np.float32) * (1.001 / TERM_DIVISOR)  # in float64, as a step may be tiny
         reach = read(call.sketch_reach, k, np.float32) * (1.001 / TERM_DIVISOR)
-        query.coarse_slip += (reach + error) * segment.slip
+        query.weight_slip += (reach + error) * segment.slip
         scaled = error / segment.step
         query.slope += scaled / np.sqrt(call.n_bits)
         row = view_row(segment.peaks, k, n_cells, np.float32)
         sizes = view_row(segment.centre_sizes, k, n_cells, np.float32)
         for c in range(n_cells):
             caps[c] += most * row[c]
+            norms[c] += square if row[c] > 0 else np.float32(0)
             slips[c] += np.float32(scaled * row[c])
             near_slips[c] += np.float32(scaled * sizes[c])
-    query.norm = np.sqrt(square)
+    for c in range(n_cells):
+        norms[c] = np.sqrt(norms[c]) * np.float32(1 + 1e-4)
+
+
+@kernel
+def add_products(segment, call, first, last, first_cell, last_cell, products):
+    """Add the products of some dimensions of the prepared query with the centres of some cells."""
+    for j in range(first, last):
+        value = read(call.vector, j, np.float32)
+        if value != 0:
+            row = view_row(segment.centres, j, segment.n_cells, np.float32)
+            for c in range(first_cell, last_cell):
+                products[c] += value * row[c]
 
 
 # Invariant: an item of cell c that is nearer to the centre than the first value returned scores less than the query's
 # `worst`, and so does one whose sketch, if it were exact, would be below the second.
 @kernel
-def find_thresholds(query, c, segment, bias_scale, slack, product, cap):
+def find_thresholds(query, c, segment, bias_scale, slack, product, norm, cap):
     """Return how far from the centre of cell c an item must be to be good enough, and what its sketch must reach.
 
-    query: its record; slack: how much of a score may be rounding; product, cap: of the cell, by `measure_cells`.
+    query: its record; slack: how much of a score may be rounding; product, norm, cap: of the cell, by `measure_cells`.
     """
-    worst, norm = query.worst, query.norm
+    worst = query.worst
     bias = read(segment.bias_peaks, c, np.float64) * bias_scale
     least = worst - bias - slack * (abs(worst) + abs(bias) + cap) - TINY
     estimate = least / query.unit
@@ -76,7 +92,7 @@ def find_thresholds(query, c, segment, bias_scale, slack, product, cap):
 @kernel
 def find_error(query, slip, near_slip, radius, shift):
     """Return how far a sketch may be off in a block of a given radius and shift; slips: of its cell."""
-    return query.floors * power_of_two(-shift) + min(slip, near_slip + query.slope * radius) + query.coarse_slip
+    return query.floors * power_of_two(-shift) + min(slip, near_slip + query.slope * radius) + query.weight_slip
 
 
 @kernel

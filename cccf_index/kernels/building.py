@@ -4,7 +4,7 @@ import numpy as np
 
 from cccf_index.kernels.decorators import entry
 from cccf_index.kernels.memory import address_of
-from cccf_index.kernels.scoring import read_weight
+from cccf_index.kernels.stored import read_weight
 
 
 # O(n * d), of float64 sums.

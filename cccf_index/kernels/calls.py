@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.limits import BLOCK, HASH_SLOTS, SUMS
+from cccf_index.kernels.limits import BLOCK, DENSE_STEP, HASH_SLOTS, SUMS
 
 TILE = 16  # queries that look at a block while it is in the first cache, at most
 TILE_BYTES = 2**21  # of what they collect
@@ -29,15 +29,16 @@ _room = threading.local()
 
 _ARGUMENTS = (
     "words",  # (nq, G, W): codes of the queries; of real-valued ones only the type
-    "weights",  # int64 or float32 (nq, G): of coded queries
+    "weights",  # int64 or float32 (nq, n_weights): of coded queries, that of the dense component last
+    "dense",  # int8 (nq, n_dense): the values of the dense component of coded queries
     "bias_scales",  # int64 (nq,): what items' biases are multiplied by; 0 where that is 1
-    "vectors",  # float32 (nq, G * r): real-valued queries
+    "vectors",  # float32 (nq, G * r + n_dense): real-valued queries
     "deleted",  # bit i for row i, which is deleted or not selected; 0 where no row is
     "exclude_starts",  # int64 (nq + 1,)
     "exclude_ids",  # int64, ascending for each query
     "ranks",  # int64 (nq, k): heaps
     "ids",  # int64 (nq, k)
-    "n_queries", "k", "n_bits", "n_words", "word_size", "tile",
+    "n_queries", "k", "n_bits", "n_words", "word_size", "n_weights", "n_dense", "tile",
     "capacity",  # rows that a query may collect
     "is_float",  # whether scores are float32, else int64
     "exact",  # whether what is collected is scored exactly in the end; else estimates are good enough
@@ -47,7 +48,11 @@ _TABLES = (
     "factors",  # int16 (tile, G)
     "offsets",  # int16 (tile, G)
     "sums",  # float32 (tile, G * bytes of a code * SUMS): of real-valued queries, see `sketches.fill_sums`
+    "dense_values",  # int16 (tile, n_dense): of the dense component, see `dense`
+    "coarse_values",  # int8 (tile, 2, n_dense / 2): the same, rounded to a byte
+    "coarse_sums",  # int32 (tile, n_dense / DENSE_STEP + 1): of these, up to each block of dimensions
     "products",  # float32 (tile, cells): see `bounds.measure_cells`
+    "norms",  # float32 (tile, cells)
     "caps",  # float32 (tile, cells)
     "slips",  # float32 (tile, cells)
     "near_slips",  # float32 (tile, cells)
@@ -69,10 +74,10 @@ _TABLES = (
     "sort_keys",  # uint64 (2, capacity + k)
     "sort_places",  # int32 (2, capacity + k)
     "sort_counts",  # int32 (BUCKETS,): see `sorting`
-    "sketches",  # int16 (BLOCK,): of one block
+    "sketches",  # int16 (BLOCK,): of one block; or of a dense one int32 (2, BLOCK): its products
     "block_scores",  # int64 or float32 (BLOCK,), then float64: exact scores of a block
     "block_weights",  # int64 or float32 (BLOCK,): the weights of its rows in one component
-    "vector",  # float32 (G * r,): one query's expanded vector, or itself
+    "vector",  # float32 (G * r + n_dense,): one query's expanded vector, or itself
     "reach",  # float32 (G,): the most that an item of weight 1 in component k can score with it
     "sketch_reach",  # float32 (G,): the largest |factor * agreement| of its sketches
     "sketch_error",  # float32 (G,): the largest error of that, from rounding the query
@@ -85,10 +90,14 @@ FIRST_TABLE, N_TABLES = len(_ARGUMENTS), len(_TABLES)
 QUERY_RECORD = np.dtype(
     [
         ("unit", "f8"),  # what 1 of a sketch is worth
-        ("norm", "f8"),  # its length
+        ("dense_norm", "f8"),  # the length of its dense component
+        ("dense_step", "f8"),  # what 1 of a product with dense values is worth, for a weight of 1,
+        ("dense_slip", "f8"),  # and how far it is off by rounding the query, for an item of length 1;
+        ("coarse_ratio", "f8"),  # what 1 of the values in a byte is worth of the others,
+        ("coarse_slip", "f8"),  # and how far they are off
         ("floors", "f8"),  # how far a sketch may be off by rounding down,
         ("slope", "f8"),  # by rounding the query, for each unit of distance from the centre of a cell,
-        ("coarse_slip", "f8"),  # and by rounding weights
+        ("weight_slip", "f8"),  # and by rounding weights
         ("rounding", "f8"),  # how far a score may be off by rounding
         ("worst", "f8"),  # a score that k items certainly reach
         ("n", "i8"),  # rows collected
@@ -101,8 +110,8 @@ QUERY_RECORD = np.dtype(
 
 @lru_cache(maxsize=256)
 def place_tables(
-    n_bits: int, n_words: int, word_size: int, is_real: bool, n_components: int, n_cells: int, k: int, capacity: int,
-    tile: int,
+    n_bits: int, n_words: int, word_size: int, is_real: bool, n_components: int, n_dense: int, n_cells: int, k: int,
+    capacity: int, tile: int,
 ) -> tuple[NDArray[np.int64], int]:  # fmt: skip
     """Return where the tables begin, in bytes from the record on, int64 (N_TABLES + 2,), and the bytes of the room.
 
@@ -112,14 +121,16 @@ def place_tables(
     n_bytes, code_size = (n_bits + 7) // 8, n_words * word_size
     table_bytes = {
         "lookups": 32 * per_code * code_size * is_real, "factors": 2 * per_code, "offsets": 2 * per_code,
-        "sums": 4 * per_code * SUMS * n_bytes * is_real, "products": 4 * per_cell, "caps": 4 * per_cell,
+        "sums": 4 * per_code * SUMS * n_bytes * is_real, "dense_values": 2 * tile * n_dense,
+        "coarse_values": tile * n_dense, "coarse_sums": 4 * tile * (n_dense // DENSE_STEP + 1),
+        "products": 4 * per_cell, "norms": 4 * per_cell, "caps": 4 * per_cell,
         "slips": 4 * per_cell, "near_slips": 4 * per_cell, "next_block": 8 * per_cell, "keys": 4 * n_cells,
         "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile, "min_distances": 8 * tile,
         "min_estimates": 8 * tile, "stale": 2 * tile, "active": 8 * tile, "rows": 8 * collected,
         "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected, "bins": 4 * tile * BINS,
         "chosen_ranks": 8 * most, "identities": 8 * most, "sort_keys": 16 * most, "sort_places": 8 * most,
-        "sort_counts": 4 * BUCKETS, "sketches": 2 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
-        "vector": 4 * n_components * n_bits, "reach": 4 * n_components, "sketch_reach": 4 * n_components,
+        "sort_counts": 4 * BUCKETS, "sketches": 8 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
+        "vector": 4 * (n_components * n_bits + n_dense), "reach": 4 * n_components, "sketch_reach": 4 * n_components,
         "sketch_error": 4 * n_components, "excluded_slots": 2 * HASH_SLOTS * tile,
     }  # fmt: skip
     lines = [-(-size // LINE) for size in (CALL_RECORD.itemsize, *(table_bytes[name] for name in _TABLES))]
@@ -131,7 +142,8 @@ class CodedBatch(NamedTuple):
     """Queries that are codes, as the entry points take them."""
 
     words: NDArray[Any]  # (nq, G, W), contiguous and read-only
-    weights: NDArray[Any]  # int64, or read-only float32 (nq, G)
+    weights: NDArray[Any]  # int64, or read-only float32 (nq, G) or, with a dense component, (nq, G + 1)
+    dense: NDArray[np.int8]  # (nq, n_dense), contiguous and read-only
     bias_scales: NDArray[np.int64]  # (nq,), or empty
     n_bits: int
     slack: float  # how much of a score may be rounding
@@ -141,7 +153,7 @@ class RealBatch(NamedTuple):
     """Queries that are real-valued vectors, as the entry points take them."""
 
     words: NDArray[Any]  # (0, G, W), of the type of items' codes
-    vectors: NDArray[np.float32]  # (nq, G * r), contiguous and read-only
+    vectors: NDArray[np.float32]  # (nq, G * r + n_dense), contiguous and read-only
     n_bits: int
     slack: float  # how much of a score may be rounding
 
@@ -157,8 +169,13 @@ def make_room(
     _, n_components, n_words = batch.words.shape
     capacity = min(max(COLLECTED * k, LEAST_COLLECTED), n_rows) + BLOCK if k else 0
     tile = min(n, TILE, max(1, TILE_BYTES // (20 * capacity))) if k else 1
-    is_real, word_size = type(batch) is RealBatch, batch.words.itemsize
-    starts, size = place_tables(batch.n_bits, n_words, word_size, is_real, n_components, n_cells, k, capacity, tile)
+    is_real, word_size = isinstance(batch, RealBatch), batch.words.itemsize
+    n_dense = (
+        batch.vectors.shape[1] - n_components * batch.n_bits if isinstance(batch, RealBatch) else batch.dense.shape[1]
+    )
+    starts, size = place_tables(
+        batch.n_bits, n_words, word_size, is_real, n_components, n_dense, n_cells, k, capacity, tile
+    )
     memory = getattr(_room, "memory", None)
     if memory is None or memory.size < size:
         memory = np.empty(size, np.uint8)

@@ -16,8 +16,9 @@ from cccf_index.kernels.heaps import EMPTY_ID
 from cccf_index.kernels.limits import BLOCK, MAX_SHIFT
 from cccf_index.kernels.lookup import read_id
 from cccf_index.kernels.memory import bits_to_float, find_query, float_to_bits, lowest_bit, read, view_row, write
-from cccf_index.kernels.scoring import bias_scale, read_bias, score_scattered
+from cccf_index.kernels.scoring import score_scattered
 from cccf_index.kernels.sorting import rank_score, sort_found, unrank
+from cccf_index.kernels.stored import bias_scale, read_bias
 
 FINE = 2**MAX_SHIFT  # estimates for 1 of a sketch
 FAR = 2.0**30  # estimates lie between -FAR and FAR
@@ -42,7 +43,7 @@ def start_collection(segment, call, q, i):
         if not call.exact:
             write(call.slips, place, np.float32(0))
     if not call.exact:
-        query.floors, query.coarse_slip = 0.0, 0.0
+        query.floors, query.weight_slip = 0.0, 0.0
     query.rounding = call.slack * largest + TINY
     query.worst = unrank(read(call.ranks, q * call.k, np.int64), call.is_float)
     query.n, query.above = 0, 0

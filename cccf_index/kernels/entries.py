@@ -29,7 +29,7 @@ def start_call(room, starts, words, n_bits, slack, n):
     """Write the record of a call with n queries into its room; return the record's address."""
     place = (address_of(room) + LINE - 1) // LINE * LINE
     call = view_call(place)
-    call.words, call.weights, call.bias_scales, call.vectors = address_of(words), 0, 0, 0
+    call.words, call.weights, call.bias_scales, call.vectors, call.dense = address_of(words), 0, 0, 0, 0
     call.n_words, call.word_size, call.n_bits = words.shape[2], words.itemsize, n_bits
     call.slack, call.n_queries, call.tile, call.capacity = slack, n, starts[N_TABLES], starts[N_TABLES + 1]
     for j in range(N_TABLES):
@@ -38,11 +38,12 @@ def start_call(room, starts, words, n_bits, slack, n):
 
 
 @kernel
-def start_coded(room, starts, words, weights, bias_scales, n_bits, slack, n):
+def start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, n):
     """Start a call with n codes."""
     place = start_call(room, starts, words, n_bits, slack, n)
     call = view_call(place)
     call.weights, call.bias_scales, call.is_float = address_of(weights), address_of(bias_scales), weights.itemsize == 4
+    call.dense, call.n_weights, call.n_dense = address_of(dense), weights.shape[1], dense.shape[1]
     return place
 
 
@@ -51,7 +52,7 @@ def start_real(room, starts, words, vectors, n_bits, slack, n):
     """Start a call with n vectors."""
     place = start_call(room, starts, words, n_bits, slack, n)
     call = view_call(place)
-    call.vectors, call.is_float = address_of(vectors), True
+    call.vectors, call.is_float, call.n_dense = address_of(vectors), True, vectors.shape[1] - words.shape[1] * n_bits
     return place
 
 
@@ -75,23 +76,25 @@ def empty_heaps(ranks, ids):
 @entry
 def find_coded(
     given, scale, most, most_scale, most_weight, item_scale, parts, budgets, complete, exact, room, starts, words,
-    weights, bias_scales, n_bits, slack, exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
+    weights, dense, bias_scales, n_bits, slack, exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with codes, and write the results; return whether weights could be rounded well.
 
-    If `given`, float32 (nq, G), is not empty, the weights are not known yet: they are made of it here, see
+    If `given`, float32 as the weights, is not empty, the weights are not known yet: they are made of it here, see
     `round_weights`, and must be at most `most_weight`.
 
     parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; ranks, ids: room for heaps
     (nq, k); divisors, shifts, D, I: see `write_results`. If not `exact`, scores are estimates.
     """
     if given.size:
-        largest, any_lost = round_weights(given, scale, most, most_scale, item_scale, weights, divisors, bias_scales)
+        largest, any_lost = round_weights(
+            given, scale, most, most_scale, item_scale, dense.shape[1] > 0, weights, divisors, bias_scales
+        )
         if largest > most_weight or any_lost:
             return False
     empty_heaps(ranks, ids)
     for p in range(parts.shape[0]):
-        place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ranks.shape[0])
+        place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
         describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, ranks, ids)
         segment, call = view_segment(parts[p, 0]), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, weights.dtype.type, None)
@@ -123,22 +126,22 @@ def find_real(
 
 @entry
 def draft_coded(
-    address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, budget,
-    complete, ranks, ids,
+    address, room, starts, words, weights, dense, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids,
+    budget, complete, ranks, ids,
 ):  # fmt: skip
     """Offer the items of a segment to the heaps of codes (nq, k), by estimates. See `search.search`."""
-    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ranks.shape[0])
+    place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
     describe_results(place, address_of(deleted), exclude_starts, exclude_ids, False, ranks, ids)
     search(view_segment(address), view_call(place), budget, complete, words.dtype.type, weights.dtype.type, None)
 
 
 @entry
 def brute_force_coded(
-    address, room, starts, words, weights, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids, every,
-    ranks, ids,
+    address, room, starts, words, weights, dense, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids,
+    every, ranks, ids,
 ):  # fmt: skip
     """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
-    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ranks.shape[0])
+    place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
     describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, ranks, ids)
     search_brute_force(view_segment(address), view_call(place), words.dtype.type, None, every)
 
@@ -154,9 +157,9 @@ def brute_force_real(
 
 
 @entry
-def score_coded(address, room, starts, words, weights, bias_scales, n_bits, slack, scores):
+def score_coded(address, room, starts, words, weights, dense, bias_scales, n_bits, slack, scores):
     """Fill `scores` (n,) with the exact score of every row of a segment for one code."""
-    place = start_coded(room, starts, words, weights, bias_scales, n_bits, slack, ONE)
+    place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ONE)
     score_all(view_segment(address), view_call(place), ZERO, words.dtype.type, None, scores)
 
 

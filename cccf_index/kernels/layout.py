@@ -27,11 +27,28 @@ class SegmentTables(NamedTuple):
     cell_groups: NDArray[np.int64]  # (cells,)
     cell_starts: NDArray[np.int64]  # (cells + 1,): the rows of cell c, the farthest from its centre first
     block_starts: NDArray[np.int64]  # (cells + 1,): its blocks
-    centres: NDArray[np.float32]  # (G * r, cells)
+    centres: NDArray[np.float32]  # (G * r + dense dimensions, cells), the last in the metric
     radii: NDArray[np.float32]  # (blocks,): no row of the block, nor of those after it, is farther from the centre
     peaks: NDArray[np.float32]  # (G, cells): the largest weight
     bias_peaks: NDArray[np.float64]  # (cells,): the largest bias
     coarse: NDArray[np.uint8]  # (stored codes,): weights / step for sketches; `weights` themselves if they fit
+    precisions: NDArray[
+        np.int64
+    ]  # (groups, 2): dimensions of the dense component of 8 and 4 bits; zeros if it has none
+    dense_octets: NDArray[np.uint8]  # its values, row after row of each group that has it; see `storage.precisions`
+    dense_weights: NDArray[Any]  # (dense rows,): in the same order
+    dense_peaks: NDArray[np.float32]  # (cells,): the largest length of it, in the metric
+    dense_metric: NDArray[
+        np.float32
+    ]  # (dense dimensions,): what items' values are multiplied by for bounds, see `bounds`
+    dense_starts: NDArray[np.int64]  # (groups,): where the values of a group begin
+    dense_bases: NDArray[np.int64]  # (groups,): where its weights begin
+    dense_sizes: NDArray[np.float32]  # (cells,): the length of the dense component of the centre, rounded up
+    dense_unit: float  # what 1 of `dense_weights` is worth, in units of `weights`
+    dense_ceiling: float  # the largest length of all
+    binary_stop: int  # the cells from here on have no binary component,
+    dense_start: int  # and those before this one no dense one
+    n_dense: int  # dimensions
     step: float
     slip: float  # the largest error of `coarse`
     ceilings: NDArray[np.float64]  # (G,): the largest weight / step
@@ -54,11 +71,25 @@ INTEGER_TYPES = {
     "peaks": ("f4",),
     "bias_peaks": ("f8",),
     "coarse": ("u1",),
+    "precisions": ("i8",),
+    "dense_octets": ("u1",),
+    "dense_weights": ("u1", "u2", "u4"),
+    "dense_peaks": ("f4",),
+    "dense_metric": ("f4",),
 }
-FLOAT_TYPES = {**INTEGER_TYPES, "weights": ("f4",), "bias": ("f4",)}
+FLOAT_TYPES = {**INTEGER_TYPES, "weights": ("f4",), "bias": ("f4",), "dense_weights": ("f4",)}
+DENSE_NAMES = (
+    "precisions",
+    "dense_octets",
+    "dense_weights",
+    "dense_peaks",
+    "dense_metric",
+)  # a file has them where any item does
 
-_FLOATS = {"step", "slip"}
-_COUNTS = ("n_groups", "n_components", "n_cells", "weight_size", "float_weights", "id_size", "by_row")
+_FLOATS = {"step", "slip", "dense_unit", "dense_ceiling"}
+_COUNTS = (
+    "n_groups", "n_components", "n_cells", "weight_size", "float_weights", "id_size", "by_row", "dense_weight_size",
+)  # fmt: skip
 SEGMENT_RECORD = np.dtype([(name, "f8" if name in _FLOATS else "i8") for name in (*SegmentTables._fields, *_COUNTS)])
 
 
@@ -86,7 +117,7 @@ def make_record(tables: SegmentTables, by_row: bool = False) -> NDArray[Any]:
         record[name] = (value.ctypes.data if value.size else 0) if is_array else value
     record["n_groups"], record["n_components"] = tables.slots.shape
     record["n_cells"] = len(tables.cell_groups)
-    record["weight_size"] = tables.weights.itemsize
+    record["weight_size"], record["dense_weight_size"] = tables.weights.itemsize, tables.dense_weights.itemsize
     record["float_weights"] = tables.weights.dtype.kind == "f"  # and biases
     record["by_row"] = by_row
     record["id_size"] = tables.id_offsets.itemsize

@@ -16,6 +16,17 @@ ENTRY_MAX = 127  # half bytes of codes look up whole numbers from -ENTRY_MAX to 
 MAX_LOOKUPS = MAX_BITS // 4
 assert 2 * ENTRY_MAX * MAX_LOOKUPS < 2**16
 
+VALUE_MAX = 127  # values of the dense component are at most so large; -128 is one, too
+HALF_MIN, HALF_MAX, HALF_STEP = -8, 7, 16  # those that take half a byte: multiples of HALF_STEP
+DENSE_STEP = 16  # dimensions of the dense component come in multiples of it
+MAX_DENSE = 4096
+# Integer weights of the dense component are 2^DENSE_SHIFT times finer than those of binary ones: an item's values are
+# many times smaller than its length.
+DENSE_SHIFT = 8
+# A query's values are rounded to whole numbers such that no inner product with an item leaves 31 bits.
+DENSE_SUM = 2**31 - 1 - (VALUE_MAX + 1) * MAX_DENSE
+DENSE_REACH = 2**22  # a score of the dense component is at most so many units of a sketch
+
 HASH_BITS = 11  # of the hash tables of excluded ids: 4 KB for each query of a tile
 HASH_SLOTS = 2**HASH_BITS
 

@@ -1,7 +1,7 @@
 """Exact scores: the sum of ``query weight * item weight * (r - 2 * hamming)`` over components from first to last.
 
-It does not depend on where an item stands, so neither do results. Scores are computed for at most BLOCK rows at a time,
-in int64 or float32, the `number`.
+The dense component comes after them. It does not depend on where an item stands, so neither do results. Scores are
+computed for at most BLOCK rows at a time, in int64 or float32, the `number`.
 """
 
 from typing import Any
@@ -11,30 +11,10 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, ZERO, kernel
+from cccf_index.kernels.dense import has_dense, score_dense
 from cccf_index.kernels.limits import SUMS
-from cccf_index.kernels.memory import popcount, read, view_row, write
-
-
-@kernel
-def copy_converted(address, first, n, kind, out):
-    """Set the first n of `out` to the values of a kind from place `first` on."""
-    number = out.dtype.type
-    for i in range(n):
-        out[i] = number(read(address, first + i, kind))
-
-
-@kernel
-def bias_scale(call, q):
-    """Return what items' biases are multiplied by for query q."""
-    return np.int64(1) if call.bias_scales == 0 else read(call.bias_scales, q, np.int64)
-
-
-@kernel
-def read_bias(segment, row):
-    """Return the bias of a row as float64."""
-    if segment.float_weights:
-        return np.float64(read(segment.bias, row, np.float32))
-    return np.float64(read(segment.bias, row, np.int32))
+from cccf_index.kernels.memory import address_of, popcount, read, view_row, write
+from cccf_index.kernels.stored import bias_scale, find_slot, has_component, read_bias, read_weight, read_weights
 
 
 @kernel
@@ -49,50 +29,13 @@ def start_scores(scores, n, row, segment, call, q):
         scores[i] = number(read_bias(segment, row + i)) * number(factor)
 
 
-@kernel
-def has_component(segment, group, k):
-    """Whether a group has component k."""
-    return read(segment.slots, group * segment.n_components + k, np.int64) >= 0
-
-
-@kernel
-def find_slot(segment, group, k, row):
-    """Return where a row of a group that has component k stands in its shard."""
-    slot = read(segment.slots, group * segment.n_components + k, np.int64)
-    return slot + row - read(segment.starts, group, np.int64)
-
-
-@kernel
-def read_weight(address, place, size, is_float, number):
-    """Return a weight as `number`; size: its bytes."""
-    if size == 1:
-        return number(read(address, place, np.uint8))
-    if size == 2:
-        return number(read(address, place, np.uint16))
-    return number(read(address, place, np.float32)) if is_float else number(read(address, place, np.uint32))
-
-
-@kernel
-def read_weights(segment, k, slot, n, out):
-    """Set the first n of `out` to the weights from a slot of component k on."""
-    first = read(segment.bases, k, np.int64) + slot
-    if segment.weight_size == 1:
-        copy_converted(segment.weights, first, n, np.uint8, out)
-    elif segment.weight_size == 2:
-        copy_converted(segment.weights, first, n, np.uint16, out)
-    elif segment.float_weights:
-        copy_converted(segment.weights, first, n, np.float32, out)
-    else:
-        copy_converted(segment.weights, first, n, np.uint32, out)
-
-
 # O(n) for each component that the query and the group share. Invariant: row .. row + n lie in the group.
 @kernel
 def score_codes(scores, n, row, group, segment, call, q, word):
     """Add the scores of n rows from `row` on, for coded query q; word: the type of the codes' words."""
     number, n_words, n_bits = scores.dtype.type, call.n_words, call.n_bits
     words = view_row(call.words, q, segment.n_components * n_words, word)
-    query_weights = view_row(call.weights, q, segment.n_components, number)
+    query_weights = view_row(call.weights, q, call.n_weights, number)
     weights = view_row(call.block_weights, 0, n, number)
     for k in range(segment.n_components):
         query_weight = query_weights[k]
@@ -150,7 +93,7 @@ def score_scattered_codes(scores, n, rows, group, segment, call, q, word, number
     words = call.words + q * segment.n_components * n_words * call.word_size
     weights, size, is_float = segment.weights, segment.weight_size, segment.float_weights
     for k in range(segment.n_components):
-        query_weight = read(call.weights, q * segment.n_components + k, number)
+        query_weight = read(call.weights, q * call.n_weights + k, number)
         if query_weight == 0 or not has_component(segment, group, k):
             continue
         slot, first = find_slot(segment, group, k, ZERO), k * n_words  # where row 0 would stand
@@ -197,6 +140,21 @@ def start_scattered(scores, n, rows, segment, call, q, number):
         write(scores, i, number(bias))
 
 
+@kernel
+def add_dense(scores, n, rows, first, group, segment, call, q, i, number, real):
+    """Add the dense component, if the group has it, to the scores of n rows, for query q at place i of the tile.
+
+    rows: the address of their numbers, or 0 for those from `first` on; scores: an address, of `number`.
+    """
+    if segment.n_dense == 0 or not has_dense(segment, group):
+        return
+    start = read(segment.starts, group, np.int64)
+    for j in range(n):
+        place = (read(rows, j, np.int64) if rows else first + j) - start
+        own = score_dense(place, group, segment, call, q, i, number, real)
+        write(scores, j, number(read(scores, j, number) + own))
+
+
 def score_rows(
     scores: Any, n: int, row: int, group: int, segment: Any, call: Any, q: int, i: int, word: Any, real: Any
 ) -> None:
@@ -210,10 +168,14 @@ def pick_score_rows(scores, n, row, group, segment, call, q, i, word, real):
     def score_coded(scores, n, row, group, segment, call, q, i, word, real):
         start_scores(scores, n, row, segment, call, q)
         score_codes(scores, n, row, group, segment, call, q, word)
+        at, number = address_of(scores), scores.dtype.type
+        add_dense(at, n, ZERO, row, group, segment, call, q, i, number, real)
 
     def score_real(scores, n, row, group, segment, call, q, i, word, real):
         start_scores(scores, n, row, segment, call, q)
         score_vector(scores, n, row, group, segment, call, i)
+        at, number = address_of(scores), scores.dtype.type
+        add_dense(at, n, ZERO, row, group, segment, call, q, i, number, real)
 
     return score_coded if isinstance(real, types.NoneType) else score_real
 
@@ -235,9 +197,11 @@ def pick_score_scattered(scores, n, rows, group, segment, call, q, i, word, numb
     def score_coded(scores, n, rows, group, segment, call, q, i, word, number, real):
         start_scattered(scores, n, rows, segment, call, q, number)
         score_scattered_codes(scores, n, rows, group, segment, call, q, word, number)
+        add_dense(scores, n, rows, ZERO, group, segment, call, q, i, number, real)
 
     def score_real(scores, n, rows, group, segment, call, q, i, word, number, real):
         start_scattered(scores, n, rows, segment, call, q, number)
         score_scattered_vector(scores, n, rows, group, segment, call, i)
+        add_dense(scores, n, rows, ZERO, group, segment, call, q, i, number, real)
 
     return score_coded if isinstance(real, types.NoneType) else score_real

@@ -14,14 +14,16 @@ from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
 from cccf_index.kernels.collection import collect_rows, make_space, settle, start_collection
 from cccf_index.kernels.decorators import ZERO, kernel
+from cccf_index.kernels.dense import estimate_block, has_dense
 from cccf_index.kernels.filters import drop_excluded, fill_excluded, find_deleted, is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
 from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
 from cccf_index.kernels.lookup import read_id
 from cccf_index.kernels.memory import find_query, read, view_row, write
-from cccf_index.kernels.scoring import bias_scale, score_rows
+from cccf_index.kernels.scoring import score_rows
 from cccf_index.kernels.sketches import locate_query, prepare_query
 from cccf_index.kernels.sorting import rank_score
+from cccf_index.kernels.stored import bias_scale
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order, at least
 PROBED_SHARE = 32  # or so many of the segment's blocks, if a list is as long: the k-th best score is lower
@@ -68,7 +70,15 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
     if found == 0:
         return False
     shift, error = np.int64(read(segment.shifts, block, np.uint8)), 0.0
-    if n < BLOCK:  # too few rows for a sketch
+    is_dense = segment.dense_start <= c and has_dense(segment, group)
+    if is_dense and c >= segment.binary_stop:  # a product is an estimate
+        far = np.float64(read(segment.dense_sizes, c, np.float32)) + read(segment.radii, block, np.float32)
+        length = min(np.float64(read(segment.dense_peaks, c, np.float32)), far)
+        error = query.dense_slip * length / query.unit
+        found &= estimate_block(group, first, n, min_estimate * query.unit, length, segment, call, q, i)
+        if found == 0:
+            return False
+    elif is_dense or n < BLOCK:  # too few rows for a sketch, or too many components
         score_rows(view_row(call.block_scores, 0, BLOCK, number), n, row, group, segment, call, q, i, word, real)
         for j in range(n - 1, -1, -1):  # the last first, as float64 may need more room
             write(call.block_scores, j, np.float64(read(call.block_scores, j, number)))
@@ -86,7 +96,7 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
     found = drop_excluded(found, row, segment, call, i, q)
     if query.n + BLOCK > call.capacity and not make_space(call, i):
         settle(segment, call, q, i, word, number, real)
-    return collect_rows(found, row, group, shift, error, n == BLOCK, segment, call, q, i)
+    return collect_rows(found, row, group, shift, error, n == BLOCK and not is_dense, segment, call, q, i)
 
 
 # O(cells * d + budget * (G + log cells)).
@@ -95,7 +105,7 @@ def probe(segment, call, q, i, budget, word, number, real):
     """Prepare query q at place i of the tile, and let it look at its `budget` most promising blocks."""
     n_cells, query = segment.n_cells, find_query(call, i)
     products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
-    next_block = view_row(call.next_block, i, n_cells, np.int64)
+    next_block, norms = view_row(call.next_block, i, n_cells, np.int64), view_row(call.norms, i, n_cells, np.float32)
     keys, heap = view_row(call.keys, 0, n_cells, np.float32), view_row(call.heap, 0, n_cells, np.int64)
     bias = np.float64(bias_scale(call, q))
     fill_excluded(call, q, i)
@@ -105,7 +115,7 @@ def probe(segment, call, q, i, budget, word, number, real):
     for c in range(n_cells):
         next_block[c] = read(segment.block_starts, c, np.int64)
         heap[c] = c
-        keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], query.norm)
+        keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], norms[c])
     for place in range(n_cells // 2 - 1, -1, -1):
         sift_down(heap, keys, place)
     at_once = 1 + budget // 64  # blocks of a cell before the heap is put in order again
@@ -113,10 +123,12 @@ def probe(segment, call, q, i, budget, word, number, real):
         c = heap[0]
         for _ in range(at_once):
             block = next_block[c]
-            keys[c] = estimate_best(c, block, segment, bias, products[c], caps[c], query.norm)
+            keys[c] = estimate_best(c, block, segment, bias, products[c], caps[c], norms[c])
             if keys[c] == -np.inf:
                 break
-            min_distance, min_estimate = find_thresholds(query, c, segment, bias, call.slack, products[c], caps[c])
+            min_distance, min_estimate = find_thresholds(
+                query, c, segment, bias, call.slack, products[c], norms[c], caps[c]
+            )
             if read(segment.radii, block, np.float32) < min_distance:
                 keys[c] = -np.inf
                 break
@@ -125,7 +137,7 @@ def probe(segment, call, q, i, budget, word, number, real):
             next_block[c] = block + 1
             budget -= 1
         if keys[c] > -np.inf:
-            keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], query.norm)
+            keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], norms[c])
         sift_down(heap, keys, ZERO)
 
 
@@ -152,7 +164,8 @@ def sweep(segment, call, start, n, word, number, real):
                 if stale[i]:
                     min_distances[i], min_estimates[i] = find_thresholds(
                         find_query(call, i), c, segment, np.float64(bias_scale(call, q)), call.slack,
-                        read(call.products, place, np.float32), read(call.caps, place, np.float32),
+                        read(call.products, place, np.float32), read(call.norms, place, np.float32),
+                        read(call.caps, place, np.float32),
                     )  # fmt: skip
                     stale[i] = False
                 if radius < min_distances[i]:

@@ -11,8 +11,29 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, kernel
-from cccf_index.kernels.limits import CODED_PEAK, CODED_SUM, ENTRY_MAX, REAL_PEAK, REAL_SUM, SUMS, TERM_DIVISOR
-from cccf_index.kernels.memory import read, view_row, write
+from cccf_index.kernels.dense import prepare_dense_code, prepare_dense_vector
+from cccf_index.kernels.limits import (
+    CODED_PEAK,
+    CODED_SUM,
+    DENSE_REACH,
+    ENTRY_MAX,
+    REAL_PEAK,
+    REAL_SUM,
+    SUMS,
+    TERM_DIVISOR,
+)
+from cccf_index.kernels.memory import find_query, read, view_row, write
+
+
+@kernel
+def choose_unit(segment, call, i, least, length):
+    """Return what 1 of ``factor * agreement`` is worth: `least`, or more if a dense component outweighs all others.
+
+    length: of the query's dense component.
+    """
+    find_query(call, i).dense_norm = length
+    unit = max(least, length * segment.dense_ceiling / (DENSE_REACH * TERM_DIVISOR * segment.step))
+    return unit if unit > 0 else 1.0
 
 
 @kernel
@@ -24,15 +45,15 @@ def sketch_code(segment, call, q, i, word, number):
     """
     n_components, n_bits, n_words = segment.n_components, call.n_bits, call.n_words
     words = view_row(call.words, q, n_components * n_words, word)
-    weights = view_row(call.weights, q, n_components, number)
+    weights = view_row(call.weights, q, call.n_weights, number)
     vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
     largest, total = 0.0, 0.0
     for k in range(n_components):
         size = np.float64(weights[k]) * n_bits
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    unit = max(largest / CODED_PEAK, total / (TERM_DIVISOR * CODED_SUM))
-    unit = unit if unit > 0 else 1.0
+    length = prepare_dense_code(segment, call, q, i, number) if segment.n_dense else 0.0
+    unit = choose_unit(segment, call, i, max(largest / CODED_PEAK, total / (TERM_DIVISOR * CODED_SUM)), length)
     for k in range(n_components):
         weight = np.float64(weights[k])
         factor = np.rint(weight / unit)
@@ -82,7 +103,7 @@ def sketch_vector(segment, call, q, i):
     """
     n_components, n_bits = segment.n_components, call.n_bits
     n_sums, n_tables = 2 * ((n_bits + 7) // 8), 2 * call.n_words * call.word_size
-    query = view_row(call.vectors, q, n_components * n_bits, np.float32)
+    query = view_row(call.vectors, q, n_components * n_bits + call.n_dense, np.float32)
     vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
     steps = view_row(call.sketch_error, 0, n_components, np.float32)
     largest, total = 0.0, 0.0
@@ -100,8 +121,8 @@ def sketch_vector(segment, call, q, i):
         size += n_sums / 2 * np.float64(steps[k])
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    unit = max(largest / REAL_PEAK, total / (TERM_DIVISOR * REAL_SUM))
-    unit = unit if unit > 0 else 1.0
+    length = prepare_dense_vector(segment, call, q, i) if segment.n_dense else 0.0
+    unit = choose_unit(segment, call, i, max(largest / REAL_PEAK, total / (TERM_DIVISOR * REAL_SUM)), length)
     for k in range(n_components):
         factor = np.ceil(np.float64(steps[k]) / unit)
         place = i * n_components + k
@@ -121,7 +142,7 @@ def sketch_vector(segment, call, q, i):
 def fill_sums(segment, call, q, i):
     """Fill the `sums` of place i with the partial inner products of query q, 16 for each half of a code's bytes."""
     n_bits, n_bytes = call.n_bits, (call.n_bits + 7) // 8
-    query = view_row(call.vectors, q, segment.n_components * n_bits, np.float32)
+    query = view_row(call.vectors, q, segment.n_components * n_bits + call.n_dense, np.float32)
     sums = view_row(call.sums, i, segment.n_components * n_bytes * SUMS, np.float32)
     first = 0
     for k in range(segment.n_components):

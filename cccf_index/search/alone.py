@@ -11,13 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _check
-from cccf_index.codes import MAX_WEIGHT, CompositionalCodes
+from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels.calls import CodedBatch, RealBatch, make_room
 from cccf_index.kernels.entries import find_coded, find_real
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.query_vectors import transform_queries
 from cccf_index.search.parameters import NONE_FOR_ONE, PROBES_OF_ALL, SearchParametersCCCF
-from cccf_index.search.queries import FLOAT_SLACK, INTEGER_SLACK, LARGEST_SCALE, NO_BIAS, NO_SHIFTS, choose_scale
+from cccf_index.search.queries import (
+    FLOAT_SLACK,
+    INTEGER_SLACK,
+    NO_BIAS,
+    NO_SHIFTS,
+    QueryScale,
+    join_weights,
+    spread_values,
+)
 from cccf_index.search.reading import QueryReader
 from cccf_index.storage.state import State
 
@@ -47,7 +55,8 @@ class RealArguments(Arguments):
     def __init__(self, state: State, reader: QueryReader, k: int) -> None:
         super().__init__(state, reader, k)
         self.first = (*state.quantizer._make_columns(), _check.SAFE_SQUARES, *self.parts)
-        self.batch = RealBatch(reader.no_words, freeze(np.empty((1, reader.d), np.float32)), reader.n_bits, FLOAT_SLACK)
+        query = freeze(np.empty((1, reader.d + state.n_dense), np.float32))
+        self.batch = RealBatch(reader.no_words, query, reader.n_bits, FLOAT_SLACK)
         self.last = (*self.batch, *self.heaps, self.divisors, np.empty(1, np.float32))
 
     def find(self, x: NDArray[np.float32]) -> Result | None:
@@ -62,10 +71,11 @@ class IntegerArguments(Arguments):
     def __init__(self, state: State, reader: QueryReader, k: int) -> None:
         super().__init__(state, reader, k)
         assert reader.scale is not None
-        scales = (*choose_scale(reader.scale, reader.d), LARGEST_SCALE, float(MAX_WEIGHT), float(state.divisor))
-        self.first = (*scales, *self.parts)
-        bias_scales = np.empty(1, np.int64) if state.has_bias else NO_BIAS
-        self.weights = (np.empty((1, reader.no_words.shape[1]), np.int64), bias_scales, reader.n_bits, INTEGER_SLACK)
+        scales = QueryScale.choose(reader.scale, reader.d, state.n_dense)
+        self.first = (*scales, float(state.divisor), *self.parts)
+        self.n_weights, self.n_dense = reader.no_words.shape[1] + (state.n_dense > 0), state.n_dense
+        self.rounded = np.empty((1, self.n_weights), np.int64)
+        self.rest = (np.empty(1, np.int64) if state.has_bias else NO_BIAS, reader.n_bits, INTEGER_SLACK)
 
     def find_code(self, batch: CodedBatch, given: NDArray[np.float32], shifts: NDArray[np.float32]) -> Result | None:
         """Return D and I (1, k) for a code, whose weights are `given`; None if they must be checked first."""
@@ -79,7 +89,9 @@ class CodedArguments(IntegerArguments):
 
     def find(self, codes: CompositionalCodes) -> Result | None:
         """Return D and I (1, k) for one code; None if its weights must be checked first."""
-        return self.find_code(CodedBatch(freeze(codes.bits), *self.weights), freeze(codes.weights), NO_SHIFTS)
+        values = spread_values(codes.dense, 1, self.n_dense)
+        batch = CodedBatch(freeze(codes.bits), self.rounded, values, *self.rest)
+        return self.find_code(batch, freeze(join_weights(codes.weights, codes.dense, self.n_dense)), NO_SHIFTS)
 
 
 class EncodedArguments(IntegerArguments):
@@ -95,13 +107,20 @@ class EncodedArguments(IntegerArguments):
         self.shift = partial(
             transform_queries, freeze(self.x), columns, mean, _check.SAFE_SQUARES, no_query, self.shifts, 0, 1
         )
-        self.batch, self.given = CodedBatch(freeze(bits), *self.weights), freeze(weights)
+        self.coded, self.joined = weights, np.zeros((1, self.n_weights), np.float32)
+        self.values, self.allocation = np.empty((1, self.n_dense), np.int8), state.quantizer._encoder.allocation
+        self.batch = CodedBatch(freeze(bits), self.rounded, freeze(self.values), *self.rest)
+        self.given = freeze(self.joined) if self.n_dense else freeze(weights)
 
     def find(self, x: NDArray[np.float32]) -> Result | None:
         """Return D and I (1, k) for `x` (1, p); None if its values must be checked first."""
         self.x[:] = x
         if not (self.encode() and self.shift()):
             return None
+        if self.allocation is not None:
+            dense = self.allocation.space.code_users(self.x)
+            self.joined[:, :-1], self.joined[:, -1] = self.coded, dense.weights
+            self.values[:] = dense.values if len(dense.values) else 0
         return self.find_code(self.batch, self.given, self.shifts)
 
 
@@ -141,6 +160,7 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -
         or len(x) != 1
         or x.bits.shape[1:] != reader.no_words.shape[1:]
         or x.n_bits != reader.n_bits
+        or x.n_dense not in (0, state.n_dense)
     ):
         return None
     return get_arguments(CodedArguments, state, reader, k).find(x)

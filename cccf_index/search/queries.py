@@ -5,15 +5,17 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import MAX_SCALE, MAX_WEIGHT, CompositionalCodes, round_weights
+from cccf_index.dense import DenseRows
 from cccf_index.kernels.calls import CodedBatch, RealBatch
 from cccf_index.kernels.entries import CODED, REAL, Entries
 from cccf_index.kernels.layout import freeze
+from cccf_index.kernels.limits import DENSE_SHIFT
 from cccf_index.kernels.query_weights import round_queries
 
 FLOAT_SLACK = 2e-5  # at most some 200 roundings of float32 in a score of 64 components of 512 bits
@@ -22,15 +24,43 @@ INTEGER_SLACK = 1e-15  # integers beyond 53 bits become float64 in bounds
 
 NO_SCALES = freeze(np.empty(0, np.int64))
 NO_BIAS = np.empty(0, np.int64)  # writable, as scales are where items have a bias: one compiled kernel serves both
-LARGEST_SCALE = float(MAX_SCALE)
-
-
 NO_SHIFTS = np.empty(0, np.float32)
 
 
-def choose_scale(scale: int | str, d: int) -> tuple[float, int]:
-    """Return the scale of queries, 0 for one of its own for each, and what the largest weight becomes then."""
-    return 0.0 if scale == "auto" else float(scale), min(2**16 - 1, (2**31 - 1) // (255 * d))
+class QueryScale(NamedTuple):
+    """How the weights of coded queries are rounded, as `round_weights` takes it."""
+
+    scale: float  # 0 for one of its own for each query,
+    most: int  # by which its largest weight becomes this
+    most_scale: float  # where items have a bias
+    most_weight: float
+
+    @classmethod
+    def choose(cls, scale: int | str, d: int, n_dense: int) -> QueryScale:
+        """Return it for an index with a scale; with a dense component, weights become 2^DENSE_SHIFT times as large."""
+        shift = DENSE_SHIFT if n_dense else 0
+        most = min(2**16 - 1, (2**31 - 1) // (255 * d), MAX_WEIGHT >> shift)
+        fixed = 0.0 if scale == "auto" else float(scale)
+        return cls(fixed, most, float(MAX_SCALE >> shift), float(MAX_WEIGHT >> shift))
+
+
+def join_weights(weights: NDArray[np.float32], dense: DenseRows | None, n_dense: int) -> NDArray[np.float32]:
+    """Return the weights of coded queries as kernels take them: with that of the dense component last, if any."""
+    if not n_dense:
+        return weights
+    return np.concatenate(
+        [weights, np.zeros((len(weights), 1), np.float32) if dense is None else dense.weights[:, None]], axis=1
+    )
+
+
+def spread_values(dense: DenseRows | None, n: int, n_dense: int) -> NDArray[np.int8]:
+    """Return the values of the dense component of n queries as kernels take them, zeros where a query has none."""
+    if dense is not None and len(dense.values) == n:
+        return freeze(dense.values)
+    values = np.zeros((n, n_dense), np.int8)
+    if dense is not None:
+        values[dense.is_present] = dense.values
+    return freeze(values)
 
 
 class Queries(Protocol):
@@ -59,7 +89,8 @@ class CodedQueries:
     """Queries that are codes: scored by xor, popcount and weights, in integers or (EXACT) in float32."""
 
     words: NDArray[Any]  # (nq, G, W)
-    weights: NDArray[Any]  # int64 or float32 (nq, G)
+    weights: NDArray[Any]  # int64 or float32 (nq, G), or (nq, G + 1) with a dense component
+    dense: NDArray[np.int8]  # (nq, n_dense)
     divisors: NDArray[np.float64]  # (nq,)
     bias_scales: NDArray[np.int64]  # (nq,): what the items' biases are multiplied by; empty: 1
     n_bits: int
@@ -70,9 +101,8 @@ class CodedQueries:
     @classmethod
     def from_integers(
         cls,
-        words: NDArray[Any],
-        weights: NDArray[np.float32],
-        n_bits: int,
+        codes: CompositionalCodes,
+        n_dense: int,
         scale: int | str,
         item_scale: float,
         with_bias: bool,
@@ -83,27 +113,33 @@ class CodedQueries:
         They do so if item weights are one byte. Where items have a bias, scales are whole numbers, which biases can be
         multiplied by. `rows` are the places of the codes in what the user passed, None for 0, 1, ...
         """
-        nq, n_components = weights.shape
-        rounded, divisors = np.empty((nq, n_components), np.int64), np.empty(nq)
+        weights, nq = join_weights(codes.weights, codes.dense, n_dense), len(codes)
+        rounded, divisors = np.empty(weights.shape, np.int64), np.empty(nq)
         bias_scales = np.empty(nq, np.int64) if with_bias else NO_BIAS
-        fixed, most = choose_scale(scale, n_components * n_bits)
+        fixed, most, most_scale, most_weight = QueryScale.choose(scale, codes.n_components * codes.n_bits, n_dense)
         largest, lost = round_queries(
-            freeze(weights), fixed, most, LARGEST_SCALE, item_scale, rounded, divisors, bias_scales
+            freeze(weights), fixed, most, most_scale, item_scale, n_dense > 0, rounded, divisors, bias_scales
         )
-        if largest > MAX_WEIGHT:
-            round_weights(weights, divisors[:, None] / item_scale, "x", rows)  # raises an error that says where
+        if largest > most_weight:
+            used = divisors[:, None] / (item_scale * (2**DENSE_SHIFT if n_dense else 1))
+            round_weights(weights, used, "x", rows, int(most_weight))  # raises an error that says where
         if lost:
             warnings.warn(
                 f"All weights of a query round to 0 at scale={scale}: every item scores 0 for it. "
                 "Use a larger scale, or None.",
                 stacklevel=5,
             )
-        return cls(freeze(words), rounded, divisors, bias_scales, n_bits)
+        values = spread_values(codes.dense, nq, n_dense)
+        return cls(freeze(codes.bits), rounded, values, divisors, bias_scales, codes.n_bits)
 
     @classmethod
-    def from_floats(cls, words: NDArray[Any], weights: NDArray[np.float32], n_bits: int) -> CodedQueries:
+    def from_floats(cls, codes: CompositionalCodes, n_dense: int) -> CodedQueries:
         """Keep the weights as they are."""
-        return cls(freeze(words), freeze(weights), np.ones(len(words)), NO_SCALES, n_bits)
+        weights, values = (
+            join_weights(codes.weights, codes.dense, n_dense),
+            spread_values(codes.dense, len(codes), n_dense),
+        )
+        return cls(freeze(codes.bits), freeze(weights), values, np.ones(len(codes)), NO_SCALES, codes.n_bits)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -116,17 +152,17 @@ class CodedQueries:
     def batch(self, rows: slice) -> CodedBatch:
         """Return the queries in `rows` as the kernels take them."""
         slack = FLOAT_SLACK if self.weights.dtype.kind == "f" else INTEGER_SLACK
-        words, weights, bias_scales = self.words, self.weights, self.bias_scales
+        words, weights, dense, bias_scales = self.words, self.weights, self.dense, self.bias_scales
         if rows.stop - rows.start < len(words):
-            words, weights, bias_scales = words[rows], weights[rows], bias_scales[rows]
-        return CodedBatch(words, weights, bias_scales, self.n_bits, slack)
+            words, weights, dense, bias_scales = words[rows], weights[rows], dense[rows], bias_scales[rows]
+        return CodedBatch(words, weights, dense, bias_scales, self.n_bits, slack)
 
 
 @dataclass(eq=False)
 class RealQueries:
     """Real-valued queries: each nibble of a code looks up its share of the inner product, in float32."""
 
-    vectors: NDArray[np.float32]  # (nq, G * r)
+    vectors: NDArray[np.float32]  # (nq, G * r + n_dense)
     divisors: NDArray[np.float64]  # (nq,)
     n_bits: int
     words: NDArray[Any]  # (0, G, W), of the items' type
@@ -141,9 +177,12 @@ class RealQueries:
     @cached_property
     def nearest_codes(self) -> CodedQueries:
         """The codes nearest to the queries."""
-        values = self.vectors.reshape(len(self), self.words.shape[1], self.n_bits)
+        d, n_components = self.words.shape[1] * self.n_bits, self.words.shape[1]
+        values, n_dense = self.vectors[:, :d].reshape(-1, n_components, self.n_bits), self.vectors.shape[1] - d
         codes = CompositionalCodes.from_signs(values > 0, np.abs(values).mean(axis=2))
-        return CodedQueries.from_floats(codes.bits, codes.weights, self.n_bits)
+        dense = DenseRows.from_vectors(self.vectors[:, d:]) if n_dense else None
+        codes = CompositionalCodes._trusted(codes.bits, codes.weights, self.n_bits, dense)
+        return CodedQueries.from_floats(codes, n_dense)
 
     def batch(self, rows: slice) -> RealBatch:
         """Return the queries in `rows` as the kernels take them."""

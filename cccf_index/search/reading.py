@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index import _check
-from cccf_index.codes import no_words
+from cccf_index.codes import CompositionalCodes, no_words
 from cccf_index.kernels.query_codes import read_codes
 from cccf_index.search.queries import CodedQueries, Queries, RealQueries
 from cccf_index.storage.state import State
@@ -24,7 +24,12 @@ class QueryReader:
         self.no_words = no_words(n_components, n_bits)
 
     def split_vectors(self, state: State, vectors: NDArray[np.float32]) -> list[Batch]:
-        """Separate expanded codes from real vectors, (nq, d); check the values of both."""
+        """Separate expanded codes from real vectors, (nq, d); check the values of both.
+
+        Vectors with a dense component stay real-valued: any values of it may be those of a code.
+        """
+        if state.n_dense:
+            return [(None, self.read_vectors(state, _check.matrix(vectors, "x", self.d + state.n_dense)))]
         nq, (_, n_components, n_words) = len(vectors), self.no_words.shape
         words = np.empty((nq, n_components, n_words), self.no_words.dtype)
         weights = np.empty((nq, n_components), np.float32)
@@ -33,13 +38,13 @@ class QueryReader:
             _check.matrix(vectors, "x", self.d)
         if not n_codes:
             return [(None, self.read_vectors(state, vectors))]
-        words.flags.writeable = weights.flags.writeable = False  # as kernels take them
+        codes = CompositionalCodes._trusted(words, weights, self.n_bits)
         if n_codes == nq:
-            return [(None, self.read_codes(state, words, weights))]
+            return [(None, self.read_codes(state, codes))]
         is_code = weights[:, 0] >= 0
         coded, real = np.flatnonzero(is_code), np.flatnonzero(~is_code)
         return [
-            (coded, self.read_codes(state, words[coded], weights[coded], coded)),
+            (coded, self.read_codes(state, codes[coded], coded)),
             (real, self.read_vectors(state, vectors[real])),
         ]
 
@@ -50,9 +55,9 @@ class QueryReader:
         return RealQueries(vectors, divisors, self.n_bits, self.no_words)
 
     def read_codes(
-        self, state: State, words: NDArray[Any], weights: NDArray[np.float32], rows: NDArray[np.int64] | None = None
+        self, state: State, codes: CompositionalCodes, rows: NDArray[np.int64] | None = None
     ) -> CodedQueries:
         """Return coded queries, with weights rounded where the index has a scale; rows: see `from_integers`."""
         if self.scale is None:
-            return CodedQueries.from_floats(words, weights, self.n_bits)
-        return CodedQueries.from_integers(words, weights, self.n_bits, self.scale, state.divisor, state.has_bias, rows)
+            return CodedQueries.from_floats(codes, state.n_dense)
+        return CodedQueries.from_integers(codes, state.n_dense, self.scale, state.divisor, state.has_bias, rows)

@@ -13,6 +13,7 @@ from cccf_index.codes import expand
 from cccf_index.kernels.building import fill_distances
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.limits import BLOCK
+from cccf_index.storage.item_rows import ItemRows, dense_unit
 
 MIN_CLUSTERED = 4096  # segments with fewer items are not worth a k-means
 CELL = 10.0  # times the root of the segment's items: about so many share a cell
@@ -35,36 +36,35 @@ class Cells(NamedTuple):
 
 
 def arrange_cells(
-    words: NDArray[Any],
+    rows: ItemRows,
     weights: NDArray[Any],
     n_bits: int,
-    ids: NDArray[np.int64],
+    metric: NDArray[np.float32],
     member: NDArray[Any],
     n_groups: int,
     clustered: bool = True,
 ) -> Cells:
-    """Divide rows with words (n, G, W), weights (n, G) and ids (n,) into cells; `member` (n,) is the group of each.
+    """Divide rows, whose weights (n, G) are given as they will be stored, into cells; `member` (n,): their groups.
 
-    A group that is small, or not to be `clustered`, is one cell around zero.
+    metric: of the dense component, see `SegmentTables`. A group that is small, or not to be `clustered`, is one cell
+    around zero.
     """
-    n, n_components = weights.shape
-    is_large = n >= MIN_CLUSTERED and n_components * n_bits <= MAX_CLUSTERED_DIMENSION
+    n, d = len(rows), weights.shape[1] * n_bits
+    vectors = ExpandedRows(rows, weights, n_bits, metric)
+    is_large = n >= MIN_CLUSTERED and d + rows.n_dense <= MAX_CLUSTERED_DIMENSION
     per_cell = CELL * np.sqrt(n) if clustered and is_large else np.inf
     sizes = np.bincount(member, minlength=n_groups)
     counts = np.maximum(1, np.rint(sizes / per_cell)).astype(np.int64)
     firsts = np.cumsum(counts) - counts
     cell = firsts[member]
-    centres = np.zeros((int(counts.sum()), n_components * n_bits), dtype=np.float32)
+    centres = np.zeros((int(counts.sum()), d + rows.n_dense), dtype=np.float32)
     with _threads.faiss_threads():
         for g in np.flatnonzero(counts > 1):
-            rows = np.flatnonzero(member == g)
-            own = slice(firsts[g], firsts[g] + counts[g])
-            centres[own], nearest = cluster(words[rows], weights[rows], n_bits, int(counts[g]))
-            cell[rows] += nearest
-    distances = np.empty(n)
-    octets, weight_octets = freeze(words).view(np.uint8), freeze(weights).view(np.uint8)
-    fill_distances(octets, weight_octets, weights.itemsize, weights.dtype.kind == "f", n_bits, cell, centres, distances)
-    order = np.lexsort((ids, -distances, cell))
+            own = np.flatnonzero(member == g)
+            nearest = vectors.cluster(own, centres[firsts[g] : firsts[g] + counts[g]])
+            cell[own] += nearest
+    distances = vectors.measure_distances(cell, centres)
+    order = np.lexsort((rows.ids, -distances, cell))
     sizes = np.bincount(cell, minlength=len(centres))
     starts = np.concatenate(([0], np.cumsum(sizes)))
     n_blocks = -(-sizes // BLOCK)
@@ -77,26 +77,70 @@ def arrange_cells(
     return Cells(order, groups, starts, block_starts, np.ascontiguousarray(centres.T), radii.astype(np.float32))
 
 
-def cluster(
-    words: NDArray[Any], weights: NDArray[Any], n_bits: int, n_cells: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return centres (cells, G * r) by k-means of the expanded vectors, and which is nearest to each row."""
-    weights = weights.astype(np.float32)
-    active = np.flatnonzero(weights.any(axis=0))
-    if not len(active):
-        return np.zeros((n_cells, weights.shape[1] * n_bits), dtype=np.float32), np.zeros(len(words), dtype=np.int64)
-    rng = np.random.default_rng(0)
-    some = rng.choice(len(words), min(len(words), SAMPLE * n_cells), replace=False)
-    d = len(active) * n_bits
-    means = faiss.Kmeans(
-        d, n_cells, niter=ITERATIONS, seed=1, min_points_per_centroid=1, max_points_per_centroid=SAMPLE
-    )
-    means.train(expand(words[some][:, active], weights[some][:, active], n_bits))
-    nearest = np.empty(len(words), dtype=np.int64)
-    for start in range(0, len(words), STEP):
-        part = slice(start, start + STEP)
-        vectors = expand(words[part][:, active], weights[part][:, active], n_bits)
-        nearest[part] = means.index.search(vectors, 1)[1][:, 0]
-    centres = np.zeros((n_cells, weights.shape[1], n_bits), dtype=np.float32)
-    centres[:, active] = means.centroids.reshape(n_cells, len(active), n_bits)
-    return centres.reshape(n_cells, -1), nearest
+class ExpandedRows(NamedTuple):
+    """Rows as vectors, made when they are needed: the binary components, then the dense one."""
+
+    rows: ItemRows
+    weights: NDArray[Any]
+    n_bits: int
+    metric: NDArray[np.float32]
+
+    def find_active(self, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
+        """Return the binary components that some of these rows have, and whether any has the dense one."""
+        has_dense = self.rows.dense is not None and bool(self.rows.dense.is_present[which].any())
+        return np.flatnonzero(self.weights[which].any(axis=0)), has_dense
+
+    def expand(self, which: NDArray[np.int64], active: NDArray[np.int64], has_dense: bool) -> NDArray[np.float32]:
+        """Return vectors of some rows, of their active components."""
+        weights = self.weights[which][:, active].astype(np.float32)
+        vectors = expand(self.rows.words[which][:, active], weights, self.n_bits)
+        if not has_dense:
+            return vectors
+        return np.concatenate([vectors, self.expand_dense(which)], axis=1)
+
+    def expand_dense(self, which: Any) -> NDArray[np.float32]:
+        """Return the dense component of some rows in the metric, in units of the weights of the others."""
+        assert self.rows.dense is not None
+        dense = self.rows.dense.select(which)
+        return (dense.expand() * (dense_unit(dense.weights) * self.metric)).astype(np.float32)
+
+    def cluster(self, which: NDArray[np.int64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Fill centres (cells, d) by k-means of some rows; return which of them is nearest to each row."""
+        active, has_dense = self.find_active(which)
+        nearest = np.zeros(len(which), dtype=np.int64)
+        if not len(active) and not has_dense:
+            return nearest
+        rng = np.random.default_rng(0)
+        some = rng.choice(which, min(len(which), SAMPLE * len(centres)), replace=False)
+        used = (active[:, None] * self.n_bits + np.arange(self.n_bits)).ravel()
+        if has_dense:
+            used = np.concatenate([used, np.arange(self.weights.shape[1] * self.n_bits, centres.shape[1])])
+        means = faiss.Kmeans(
+            len(used), len(centres), niter=ITERATIONS, seed=1, min_points_per_centroid=1, max_points_per_centroid=SAMPLE
+        )
+        means.train(self.expand(some, active, has_dense))
+        for start in range(0, len(which), STEP):
+            vectors = self.expand(which[start : start + STEP], active, has_dense)
+            nearest[start : start + STEP] = means.index.search(vectors, 1)[1][:, 0]
+        centres[:, used] = means.centroids
+        return nearest
+
+    def measure_distances(self, cell: NDArray[np.int64], centres: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the distance of each row from the centre of its cell (n,)."""
+        weights, d = self.weights, self.weights.shape[1] * self.n_bits
+        distances = np.empty(len(weights))
+        octets, weight_octets = freeze(self.rows.words).view(np.uint8), freeze(weights).view(np.uint8)
+        own = np.ascontiguousarray(centres[:, :d])
+        is_float = weights.dtype.kind == "f"
+        fill_distances(octets, weight_octets, weights.itemsize, is_float, self.n_bits, cell, own, distances)
+        if self.rows.dense is None:
+            return distances
+        # a row without the dense component is as far off as the dense part of its centre is long
+        squares = np.square(distances) + np.square(centres[:, d:], dtype=np.float64).sum(axis=1)[cell]
+        which = np.flatnonzero(self.rows.dense.is_present)
+        for start in range(0, len(which), STEP):
+            part = which[start : start + STEP]
+            own = centres[cell[part], d:].astype(np.float64)
+            off = self.expand_dense(part).astype(np.float64) - own
+            squares[part] = np.square(distances[part]) + np.square(off).sum(axis=1)
+        return np.sqrt(squares)

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index.storage.item_rows import ItemRows
+from cccf_index.storage.precisions import choose_precisions
+
 MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
 MAX_PADDING = 1.1  # one group for all, if it stores at most so many codes for each that is not zero
+
+
+class Groups(NamedTuple):
+    """Rows by group; the groups without a dense component come first, those with nothing else last."""
+
+    member: NDArray[Any]  # (n,): the group of each row
+    covers: NDArray[np.uint64]  # (groups,): the binary components of each, bit k for component k
+    precisions: NDArray[np.int64]  # (groups, 2): how the values of the dense component are stored; 0 where it has none
+
+    @classmethod
+    def assign(cls, rows: ItemRows) -> Groups:
+        """Assign rows to groups: by their binary components or, if they have a dense one, by its precision."""
+        sets = find_component_sets(rows.weights)
+        if rows.dense is None or not len(rows.dense.values):
+            member, covers = assign_groups(sets)
+            return cls(member, covers, np.zeros((len(covers), 2), np.int64))
+        has_dense = rows.dense.is_present
+        kinds, kind_of = choose_precisions(rows.dense.values)
+        also = np.zeros(len(kinds), np.uint64)  # the binary components of those rows
+        np.bitwise_or.at(also, kind_of, sets[has_dense])
+        order = np.argsort(also == 0, kind="stable")
+        member, covers = np.empty(len(rows), np.int64), np.empty(0, np.uint64)
+        if not has_dense.all():
+            member[~has_dense], covers = assign_groups(sets[~has_dense])
+        member[has_dense] = len(covers) + np.argsort(order)[kind_of]
+        precisions = np.concatenate([np.zeros((len(covers), 2), np.int64), kinds[order]])
+        return cls(member, np.concatenate([covers, also[order]]), precisions)
 
 
 def find_component_sets(weights: NDArray[Any]) -> NDArray[np.uint64]:

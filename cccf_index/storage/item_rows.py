@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index.kernels.limits import LANE_MAX, max_coarse
+from cccf_index.dense import DenseRows
+from cccf_index.kernels.limits import DENSE_SHIFT, LANE_MAX, max_coarse
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +20,7 @@ class ItemRows:
     weights: NDArray[Any]  # unsigned integers, or float32 (n, G)
     bias: NDArray[Any] | None  # int32 or float32 (n,)
     ids: NDArray[np.int64]  # (n,)
+    dense: DenseRows | None = None  # integer weights are 2^DENSE_SHIFT times finer than `weights`
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -37,7 +39,24 @@ class ItemRows:
             np.concatenate([part.weights for part in parts]),
             bias,
             np.concatenate([part.ids for part in parts]),
+            DenseRows.concatenate([part.dense for part in parts], [len(part) for part in parts]),
         )
+
+    @property
+    def n_dense(self) -> int:
+        """The dimensions of the dense component; 0 if there is none."""
+        return 0 if self.dense is None else self.dense.p
+
+    def select(self, rows: NDArray[Any]) -> ItemRows:
+        """Return some of the rows."""
+        bias = None if self.bias is None else self.bias[rows]
+        dense = None if self.dense is None else self.dense.select(rows)
+        return ItemRows(self.words[rows], self.weights[rows], bias, self.ids[rows], dense)
+
+
+def dense_unit(weights: NDArray[Any]) -> float:
+    """Return what 1 of the dense component's weights is worth, in units of binary components' weights."""
+    return 1.0 if weights.dtype.kind == "f" else 2.0**-DENSE_SHIFT
 
 
 def compact_ids(ids: NDArray[np.int64]) -> tuple[np.int64, NDArray[Any]]:

@@ -1,7 +1,8 @@
 """A segment: an immutable run of items, grouped by their non-zero components, as the kernels scan it.
 
 Items with the same set of active components stand together, in cells. The codes of component k of all groups that have
-it are one `faiss.IndexBinaryFlat` shard; its weights stand in the same order.
+it are one `faiss.IndexBinaryFlat` shard; its weights stand in the same order. So do the values and weights of the dense
+component.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import word_layout
-from cccf_index.kernels.layout import INTEGER_TYPES, SegmentTables, freeze, make_record
+from cccf_index.dense import DenseRows
+from cccf_index.kernels.dense import OCTETS
+from cccf_index.kernels.layout import DENSE_NAMES, INTEGER_TYPES, SegmentTables, freeze, make_record
 from cccf_index.kernels.limits import COARSE_ERROR, MAX_SHIFT
 from cccf_index.kernels.lookup import find_rows
-from cccf_index.storage.cells import arrange_cells
-from cccf_index.storage.groups import assign_groups, find_component_sets
-from cccf_index.storage.item_rows import ItemRows, coarse_step, coarse_weights, compact_ids, shrink_weights
+from cccf_index.storage.cells import Cells, arrange_cells
+from cccf_index.storage.groups import Groups
+from cccf_index.storage.item_rows import ItemRows, coarse_step, coarse_weights, compact_ids, dense_unit, shrink_weights
+from cccf_index.storage.precisions import pack_values, row_sizes, unpack_values
+
+NO_METRIC = np.empty(0, dtype=np.float32)
+NO_METRIC.flags.writeable = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +47,18 @@ class Segment:
         object.__setattr__(self, "_addresses", tuple(int(record.ctypes.data) for record in records))
 
     @classmethod
-    def build(cls, rows: ItemRows, n_bits: int, clustered: bool = True) -> Segment:
-        """Group and store `rows`, at least one; O(n log n), and if `clustered` a k-means where there are many."""
+    def build(
+        cls, rows: ItemRows, n_bits: int, metric: NDArray[np.float32] = NO_METRIC, clustered: bool = True
+    ) -> Segment:
+        """Group and store `rows`, at least one; O(n log n), and if `clustered` a k-means where there are many.
+
+        metric: (n_dense,), see `SegmentTables`.
+        """
         n_components = rows.words.shape[1]
-        member, covers = assign_groups(find_component_sets(rows.weights))
+        member, covers, precisions = Groups.assign(rows)
         weights = shrink_weights(rows.weights)
-        cells = arrange_cells(rows.words, weights, n_bits, rows.ids, member, len(covers), clustered)
+        metric = metric if rows.n_dense else NO_METRIC
+        cells = arrange_cells(rows, weights, n_bits, metric, member, len(covers), clustered)
         member = member[cells.order]
         sizes = np.bincount(member, minlength=len(covers))
         has = (covers[:, None] >> np.arange(n_components, dtype=np.uint64)) & np.uint64(1) > 0
@@ -73,6 +86,7 @@ class Segment:
             first_id=first_id, id_offsets=id_offsets, cell_groups=cells.groups, cell_starts=cells.starts,
             block_starts=cells.block_starts, centres=cells.centres, radii=cells.radii, peaks=peaks,
             bias_peaks=bias_peaks, coarse=coarse_weights(stored, n_bits),
+            **_store_dense(rows, cells, member, precisions, weights.dtype, metric),
         )  # fmt: skip
 
     @classmethod
@@ -88,9 +102,10 @@ class Segment:
             arrays["coarse"] = arrays["weights"]
         derived = {
             "shards": addresses, "bases": bases, "step": step, "slip": slip, "ceilings": ceilings / step + slip,
-            "centre_sizes": measure_centres(arrays["centres"], n_bits),
+            "centre_sizes": measure_centres(arrays["centres"][: len(shards) * n_bits], n_bits),
         }  # fmt: skip
         derived["shifts"] = find_shifts(n_bits, step, slip, derived["centre_sizes"], arrays)
+        derived |= _place_dense(len(shards) * n_bits, arrays)
         tables = SegmentTables(**derived, **arrays)
         for array in tables:
             if isinstance(array, np.ndarray):
@@ -151,7 +166,7 @@ class Segment:
         arrays = {name: getattr(self.tables, name) for name in INTEGER_TYPES}
         if arrays["coarse"] is self.tables.weights:
             arrays["coarse"] = np.empty(0, dtype=np.uint8)
-        return arrays
+        return arrays if self.tables.n_dense else {n: a for n, a in arrays.items() if n not in DENSE_NAMES}
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, or -1."""
@@ -174,7 +189,22 @@ class Segment:
                 words[has, k] = shard_words(shard, dtype, n_words)[place]
                 weights[has, k] = t.weights[t.bases[k] + place]
         bias = t.bias[which] if t.bias.size else None
-        return ItemRows(words, weights, bias, self.decode_ids(which))
+        return ItemRows(words, weights, bias, self.decode_ids(which), self._decode_dense(which, group))
+
+    def _decode_dense(self, which: NDArray[Any], group: NDArray[np.int64]) -> DenseRows | None:
+        """Return the dense component of the given rows, whose groups are known."""
+        t = self.tables
+        if not t.n_dense:
+            return None
+        weights = np.zeros(len(which), dtype=t.dense_weights.dtype)
+        values = np.zeros((len(which), t.n_dense), dtype=np.int8)
+        for g in np.flatnonzero(t.precisions.any(axis=1)):
+            own = group == g
+            place, size = which[own] - t.starts[g], row_sizes(t.precisions)[g]
+            weights[own] = t.dense_weights[t.dense_bases[g] + place]
+            octets = t.dense_octets[t.dense_starts[g] :][: (t.starts[g + 1] - t.starts[g]) * size].reshape(-1, size)
+            values[own] = unpack_values(octets[place], t.precisions[g], t.n_dense)
+        return DenseRows(weights, values[weights > 0])
 
     def decode_ids(self, which: NDArray[Any]) -> NDArray[np.int64]:
         """Return the ids of the given rows."""
@@ -184,6 +214,63 @@ class Segment:
     def shift_ids(self, add_id: int) -> Segment:
         """Return the same items with `add_id` added to their ids, sharing all memory."""
         return replace(self, tables=self.tables._replace(first_id=self.tables.first_id + np.int64(add_id)))
+
+
+def _store_dense(
+    rows: ItemRows,
+    cells: Cells,
+    member: NDArray[Any],
+    precisions: NDArray[np.int64],
+    dtype: np.dtype,
+    metric: NDArray[np.float32],
+) -> dict[str, NDArray[Any]]:
+    """Return the stored arrays of the dense component; member: the groups of the rows in the order of the cells."""
+    kind = np.dtype(np.float32 if dtype.kind == "f" else np.uint8)
+    tables: dict[str, NDArray[Any]] = {
+        "precisions": precisions,
+        "dense_octets": np.empty(0, np.uint8),
+        "dense_weights": np.empty(0, kind),
+        "dense_peaks": np.zeros(len(cells.groups), np.float32),
+        "dense_metric": metric,
+    }
+    if rows.dense is None:
+        return tables
+    octets, weights = [], [tables["dense_weights"]]
+    for g in np.flatnonzero(precisions.any(axis=1)):
+        own = rows.dense.select(cells.order[member == g])
+        octets.append(pack_values(own.values, precisions[g]).reshape(-1))
+        weights.append(own.weights)
+    lengths = np.zeros(len(rows))
+    squares = np.square(metric, dtype=np.float64)
+    lengths[rows.dense.is_present] = np.sqrt(
+        np.einsum("ij,ij,j->i", rows.dense.values, rows.dense.values, squares, dtype=np.float64)
+    )
+    lengths *= rows.dense.weights * dense_unit(rows.dense.weights) * (1 + 1e-6)
+    filled = np.diff(cells.starts) > 0
+    tables["dense_peaks"][filled] = np.maximum.reduceat(lengths[cells.order], cells.starts[:-1][filled])
+    tables["dense_octets"] = np.concatenate([*octets, np.zeros(OCTETS, np.uint8)])  # kernels read beyond the last row
+    tables["dense_weights"] = shrink_weights(np.concatenate(weights))
+    return tables
+
+
+def _place_dense(d: int, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the tables of the dense component that follow from those stored; d: dimensions of the binary ones."""
+    has_dense: NDArray[np.bool_] = np.asarray(arrays["precisions"].any(axis=1))
+    sizes = np.diff(arrays["starts"])
+    bases = np.cumsum(sizes * has_dense) - sizes * has_dense
+    n_octets = sizes * row_sizes(arrays["precisions"])
+    groups, n_cells = arrays["cell_groups"], len(arrays["cell_groups"])
+    is_binary = (~has_dense | (arrays["slots"] >= 0).any(axis=1))[groups]
+    return {
+        "dense_starts": np.cumsum(n_octets) - n_octets,
+        "dense_bases": bases,
+        "dense_sizes": (np.linalg.norm(arrays["centres"][d:], axis=0) * (1 + 1e-5)).astype(np.float32),
+        "dense_unit": dense_unit(arrays["weights"]),
+        "dense_ceiling": float(arrays["dense_peaks"].max(initial=0.0)),
+        "binary_stop": n_cells - int(np.argmax(is_binary[::-1])) if is_binary.any() else 0,
+        "dense_start": int(np.argmax(has_dense[groups])) if has_dense.any() else n_cells,
+        "n_dense": len(arrays["centres"]) - d,
+    }
 
 
 def measure_centres(centres: NDArray[np.float32], n_bits: int) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cccf_index import _check
 from cccf_index.storage.item_rows import ItemRows
-from cccf_index.storage.segment import Segment
+from cccf_index.storage.segment import NO_METRIC, Segment
 
 FANOUT = 8  # this many parts of like size become one: an item is moved at most log8(n) times
 MAX_PENDING = 65536  # rows added in small batches wait for each other, or for the next reader
@@ -55,7 +55,8 @@ class Part:
 
     def select(self, rows: NDArray[np.int64], clustered: bool = True) -> Part:
         """Return a new part with only these rows, at least one."""
-        return Part(Segment.build(self.segment.decode(rows), self.segment.n_bits, clustered))
+        segment = self.segment
+        return Part(Segment.build(segment.decode(rows), segment.n_bits, segment.tables.dense_metric, clustered))
 
     def mask(self, alive: NDArray[np.bool_]) -> Part:
         """Return the part with only the `alive` rows, none of which may be deleted already."""
@@ -106,6 +107,8 @@ class State:
     next_id: int = 0
     scale: float | None = None  # what item weights were multiplied by; None: not known yet, or float weights
     quantizer: Any = None  # the CompositionalQuantizer of an index of vectors
+    # (dimensions of the dense component of codes,), see `SegmentTables`
+    metric: NDArray[np.float32] = field(default_factory=lambda: NO_METRIC)
 
     @property
     def divisor(self) -> float:
@@ -121,6 +124,11 @@ class State:
     def table(self) -> PartTable:
         """The parts as kernels take them."""
         return PartTable.describe(self.parts)
+
+    @property
+    def n_dense(self) -> int:
+        """The dimensions of the dense component of codes."""
+        return len(self.metric)
 
     def add(self, rows: ItemRows) -> State:
         """Add a checked batch to the pending ones."""
@@ -140,7 +148,7 @@ class State:
         """Group the pending batches into a segment, and merge parts of like size."""
         if not self.pending:
             return self
-        new = Part(Segment.build(ItemRows.concatenate(list(self.pending)), n_bits))
+        new = Part(Segment.build(ItemRows.concatenate(list(self.pending)), n_bits, self.metric))
         return replace(self, parts=merge_alike(self.parts + (new,)), pending=(), n_pending=0)
 
     def find(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -185,10 +193,7 @@ class State:
             if len(place):
                 pieces.append(part.segment.decode(row_of[place]))
                 places.append(place)
-        rows = ItemRows.concatenate(pieces)
-        back = np.argsort(np.concatenate(places))
-        bias = None if rows.bias is None else rows.bias[back]
-        return ItemRows(rows.words[back], rows.weights[back], bias, rows.ids[back])
+        return ItemRows.concatenate(pieces).select(np.argsort(np.concatenate(places)))
 
     def ids(self) -> NDArray[np.int64]:
         """Return all ids in ascending order. Nothing may be pending."""
@@ -205,7 +210,8 @@ def merge_alike(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     if crowded is None:
         return parts
     rows = ItemRows.concatenate([part.rows() for part in crowded])
-    merged = Part(Segment.build(rows, crowded[0].segment.n_bits))
+    metric = max((part.segment.tables.dense_metric for part in crowded), key=len)
+    merged = Part(Segment.build(rows, crowded[0].segment.n_bits, metric))
     return merge_alike(tuple(part for part in parts if part not in crowded) + (merged,))
 
 

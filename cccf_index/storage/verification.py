@@ -8,14 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import code_size
+from cccf_index.kernels.dense import OCTETS
 from cccf_index.kernels.layout import FLOAT_TYPES, INTEGER_TYPES
-from cccf_index.kernels.limits import BLOCK
+from cccf_index.kernels.limits import BLOCK, DENSE_STEP
 from cccf_index.storage.container import require
 from cccf_index.storage.item_rows import needs_no_coarse
+from cccf_index.storage.precisions import row_sizes
 
 
 def check_tables(
-    n_components: int, n_bits: int, float_weights: bool, shards: tuple[Any, ...], tables: dict[str, NDArray[Any]]
+    n_components: int,
+    n_bits: int,
+    n_dense: int,
+    float_weights: bool,
+    shards: tuple[Any, ...],
+    tables: dict[str, NDArray[Any]],
 ) -> None:
     """Make sure that no kernel will read outside the arrays, and that all have types it knows."""
     types = FLOAT_TYPES if float_weights else INTEGER_TYPES
@@ -43,8 +50,31 @@ def check_tables(
     require((cell_starts[:-1] >= starts[groups]).all() and (cell_starts[1:] <= starts[groups + 1]).all(), "cell_groups")
     blocks = np.concatenate(([0], np.cumsum(-(-np.diff(cell_starts) // BLOCK))))
     require(np.array_equal(block_starts, blocks) and tables["radii"].shape == (blocks[-1],), "block_starts")
-    require(tables["centres"].shape == (n_components * n_bits, n_cells), "centres")
+    require(tables["centres"].shape == (n_components * n_bits + n_dense, n_cells), "centres")
+    _check_dense(n_dense, np.diff(starts), n_cells, tables)
     require(tables["peaks"].shape == (n_components, n_cells) and tables["bias_peaks"].shape == (n_cells,), "peaks")
+
+
+def no_dense(tables: dict[str, NDArray[Any]], float_weights: bool) -> dict[str, NDArray[Any]]:
+    """Return the tables of a dense component that no item of a part has: its file has none of them."""
+    return {
+        "precisions": np.zeros((len(tables["slots"]), 2), np.int64),
+        "dense_octets": np.empty(0, np.uint8),
+        "dense_weights": np.empty(0, np.float32 if float_weights else np.uint8),
+        "dense_peaks": np.zeros(len(tables["cell_groups"]), np.float32),
+        "dense_metric": np.empty(0, np.float32),
+    }
+
+
+def _check_dense(n_dense: int, sizes: NDArray[np.int64], n_cells: int, tables: dict[str, NDArray[Any]]) -> None:
+    precisions = tables["precisions"]
+    require(precisions.shape == (len(sizes), 2) and (precisions >= 0).all(), "precisions")
+    require((precisions % DENSE_STEP == 0).all() and (precisions.sum(axis=1) <= n_dense).all(), "precisions")
+    n_octets = int(sizes @ row_sizes(precisions)) + (OCTETS if n_dense else 0)
+    require(tables["dense_octets"].shape == (n_octets,), "dense_octets")
+    require(tables["dense_weights"].shape == (int(sizes @ precisions.any(axis=1)),), "dense_weights")
+    require(tables["dense_peaks"].shape == (n_cells,), "dense_peaks")
+    require(tables["dense_metric"].shape == (n_dense,) and (tables["dense_metric"] > 0).all(), "dense_metric")
 
 
 def _check_starts(starts: NDArray[np.int64], name: str) -> None:
