@@ -24,6 +24,8 @@ from cccf_index.storage.selectors import PreparedSelector
 from cccf_index.storage.state import State
 from cccf_index.storage.vectors import VectorStore
 
+BYTES_PER_ITEM = 28  # of `from_embeddings`, with ids: what 8 components of 16 bits take
+
 
 class IndexCCCF(CodedItems):
     """Exact top-k by inner product over compositional codes, with the methods of a faiss index.
@@ -47,6 +49,8 @@ class IndexCCCF(CodedItems):
         vectors. `from_embeddings` does both in one call.
     quantizer : CompositionalQuantizer, optional
         Make an index of vectors that are encoded by this quantizer.
+    n_dense : int
+        For an index of codes: the dimensions of their dense component, if they have one, a multiple of 16.
 
     Examples
     --------
@@ -71,8 +75,9 @@ class IndexCCCF(CodedItems):
         *,
         d: int | None = None,
         quantizer: CompositionalQuantizer | None = None,
+        n_dense: int = 0,
     ) -> None:
-        super().__init__(n_components, n_bits, scale, d, quantizer)
+        super().__init__(n_components, n_bits, scale, d, quantizer, n_dense)
         self._reader = QueryReader(self._n_components, self._n_bits, self._scale)
 
     @classmethod
@@ -80,9 +85,10 @@ class IndexCCCF(CodedItems):
         cls,
         item_vectors: ArrayLike,
         user_vectors: ArrayLike | None = None,
-        n_components: int = 8,
-        n_bits: int = 16,
+        n_components: int | None = None,
+        n_bits: int | None = None,
         *,
+        bytes_per_item: float | None = None,
         ids: ArrayLike | None = None,
         scale: int | str | None = "auto",
         **params: Any,
@@ -94,16 +100,20 @@ class IndexCCCF(CodedItems):
         item_vectors : array_like of float, shape (n_items, p)
         user_vectors : array_like of float, shape (n_users, p), optional
             The queries, or a sample of them; see `CompositionalQuantizer.fit`.
-        n_components : int
-            G.
-        n_bits : int
-            r.
+        n_components : int, optional
+            G, 8 by default. With `n_components`, `n_bits` or `max_active`, and without `bytes_per_item`, all items have
+            codes of the same length.
+        n_bits : int, optional
+            r, 16 by default.
+        bytes_per_item : float, optional
+            Codes of different lengths, which take so many bytes per item in the mean: more for items that lead many
+            lists. 28 by default.
         ids : array_like of int, shape (n_items,), optional
             0, 1, ... by default.
         scale : int, "auto" or None
             See `IndexCCCF`.
         **params
-            Parameters of `CompositionalQuantizer`: `max_active`, `seed`, ...
+            Parameters of `CompositionalQuantizer`: `k`, `max_active`, `seed`, ...
 
         Examples
         --------
@@ -116,7 +126,11 @@ class IndexCCCF(CodedItems):
         >>> I.shape
         (3, 10)
         """
-        index = cls(n_components, n_bits, scale, quantizer=CompositionalQuantizer(n_components, n_bits, **params))
+        if bytes_per_item is None and n_components is None and n_bits is None and params.get("max_active") is None:
+            bytes_per_item = BYTES_PER_ITEM
+        shape = (8 if n_components is None else n_components, 16 if n_bits is None else n_bits)
+        quantizer = CompositionalQuantizer(*shape, bytes_per_item=bytes_per_item, **params)
+        index = cls(*shape, scale, quantizer=quantizer)
         if ids is not None:
             ids = _check.unique(_check.ids(ids, "ids", len(_check.numbers(item_vectors, "item_vectors"))), "ids")
         index.train(item_vectors, user_vectors)
@@ -155,7 +169,7 @@ class IndexCCCF(CodedItems):
         quantizer._learn(vectors, users, None)
         with self._lock:
             self._refuse_training()
-            self._publish(replace(self._state, quantizer=quantizer))
+            self._publish(self._make_empty(quantizer))
 
     def _refuse_training(self) -> None:
         if self.ntotal:
@@ -385,17 +399,16 @@ class IndexCCCF(CodedItems):
         """Return the queries by kind, and their total number."""
         if isinstance(x, CompositionalCodes):
             codes = self._check_codes(x)
-            return [(None, self._reader.read_codes(state, codes.bits, codes.weights))], len(codes)
+            return [(None, self._reader.read_codes(state, codes))], len(codes)
         if state.quantizer is None:
-            vectors = _check.matrix(x, "x", self._reader.d, is_checked_later=True)
+            vectors = _check.matrix(x, "x", self._reader.d + state.n_dense, is_checked_later=True)
             return self._reader.split_vectors(state, vectors), len(vectors)
         quantizer, is_coded = self._require_trained(state.quantizer), getattr(params, "coded", False)
         vectors = _check.matrix(x, "x", quantizer.item_mean_.size, is_checked_later=True)
         transformed, shifts = quantizer._transform(vectors, "x", getattr(params, "num_threads", 0), is_coded)
         queries: Queries
         if is_coded:
-            codes = quantizer.encode_users(vectors)
-            queries = self._reader.read_codes(state, codes.bits, codes.weights)
+            queries = self._reader.read_codes(state, quantizer.encode_users(vectors))
         else:
             queries = self._reader.read_vectors(state, transformed)
         queries.shifts = shifts

@@ -51,21 +51,28 @@ def inspect_index(
     groups: dict[tuple[int, ...], int] = {}
     sums, counts = np.zeros(index.n_components), np.zeros(index.n_components, np.int64)
     histogram = np.zeros(index.n_components + 1, dtype=np.int64)
-    sizes = {"codes": 0, "weights": 0, "ids and biases": 0, "tables": 0}
+    sizes = {"codes": 0, "dense values": 0, "weights": 0, "ids and biases": 0, "tables": 0}
+    precisions: dict[tuple[int, int], int] = {}
     for part in state.parts:
         t = part.segment.tables
         alive = np.concatenate([[0], np.cumsum(~part.dead_mask)])
-        for slots, n in zip(t.slots, np.diff(alive[t.starts]), strict=True):
-            members = tuple(np.flatnonzero(slots >= 0).tolist())
-            groups[members] = groups.get(members, 0) + int(n)
+        for slots, precision, n in zip(t.slots, t.precisions.tolist(), np.diff(alive[t.starts]), strict=True):
+            if any(precision):
+                precisions[tuple(precision)] = precisions.get(tuple(precision), 0) + int(n)
+            if not any(precision) or (slots >= 0).any():
+                members = tuple(np.flatnonzero(slots >= 0).tolist())
+                groups[members] = groups.get(members, 0) + int(n)
         weights = part.rows().weights
         histogram += np.bincount((weights > 0).sum(axis=1), minlength=index.n_components + 1)
         sums += weights.sum(axis=0) / state.divisor
         counts += (weights > 0).sum(axis=0)
         sizes["codes"] += sum(shard.ntotal * shard.code_size for shard in part.segment.shards)
         coarse = 0 if np.shares_memory(t.coarse, t.weights) else t.coarse.nbytes
-        sizes["weights"] += t.weights.nbytes + coarse
+        sizes["weights"] += t.weights.nbytes + coarse + t.dense_weights.nbytes
+        sizes["dense values"] += t.dense_octets.nbytes
         sizes["ids and biases"] += t.id_offsets.nbytes + t.bias.nbytes + part.dead.nbytes
+    if not index.n_dense:
+        del sizes["dense values"]
     sizes["tables"] = index.nbytes - sum(sizes.values())
     n = max(1, index.ntotal)
     active = float(histogram @ np.arange(len(histogram))) / n
@@ -87,6 +94,10 @@ def inspect_index(
         "groups": [
             {"components": list(members), "items": size}
             for members, size in sorted(groups.items(), key=lambda g: -g[1])
+        ],
+        "dense": [
+            {"dimensions of 8 bits": full, "dimensions of 4 bits": half, "items": n}
+            for (full, half), n in sorted(precisions.items(), key=lambda kind: -kind[0][0] - kind[0][1] / 2)
         ],
         "share not pruned": _measure_unpruned(index, queries, k, seed),
     }
@@ -132,9 +143,18 @@ def _count_unpruned(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.fl
     first = t.cell_starts[cell] + BLOCK * place
     alive = np.concatenate([[0], np.cumsum(~part.dead_mask)])
     rows = alive[np.minimum(first + BLOCK, t.cell_starts[cell + 1])] - alive[first]
-    ball = (vectors @ t.centres)[:, cell] + np.linalg.norm(vectors, axis=1)[:, None] * t.radii
-    reach = np.abs(vectors).reshape(len(vectors), n_components, -1).sum(axis=2)
-    bound = np.minimum(ball, (reach @ t.peaks)[:, cell]) + t.bias_peaks[cell]
+    d = len(t.centres) - t.n_dense
+    binary, dense = (
+        vectors[:, :d].reshape(len(vectors), n_components, -1),
+        vectors[:, d : d + t.n_dense] / t.dense_metric,
+    )
+    squares = np.square(binary).sum(axis=2) @ (t.peaks > 0) + np.square(dense).sum(axis=1)[:, None] * (
+        t.dense_peaks > 0
+    )
+    products = np.concatenate([vectors[:, :d], dense], axis=1) @ t.centres
+    ball = products[:, cell] + np.sqrt(squares)[:, cell] * t.radii
+    caps = np.abs(binary).sum(axis=2) @ t.peaks + np.linalg.norm(dense, axis=1)[:, None] * t.dense_peaks
+    bound = np.minimum(ball, caps[:, cell]) + t.bias_peaks[cell]
     return np.asarray((bound >= kth[:, None] - 1e-4 * np.abs(kth[:, None])) @ rows, dtype=np.float64)
 
 

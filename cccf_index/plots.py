@@ -58,6 +58,24 @@ def plot_demo(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -
     _save_figure(figure, path)
 
 
+def plot_recall_curve(curve: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draw recall against bytes per item, what `cccf_index.curves.recall_curve` returned."""
+    figure = _make_figure(7, 4.6)
+    axes = figure.add_subplot()
+    for k, colour in zip(curve[0]["recall"], (OURS, PEER, OTHER, *COLOURS[2:]), strict=False):
+        for name, line in (("recall", "-"), ("recall, coded queries", "--")):
+            shares = [point[name][k] for point in curve]
+            label = f"top {k:,}" + ("" if name == "recall" else ", coded queries")
+            axes.plot([point["bytes"] for point in curve], shares, line, marker="o", color=colour, label=label)
+    axes.set_xlabel("bytes per item")
+    axes.set_ylabel("recall of the vectors' own top k")
+    axes.set_ylim(top=1.01)
+    axes.set_title("Users that the codes were not learned from", fontsize=10)
+    axes.grid(visible=True, linewidth=0.3, alpha=0.6)
+    axes.legend(loc="lower right", fontsize=8.5)
+    _save_figure(figure, path)
+
+
 def plot_comparison(results: Mapping[str, Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Draw queries per second against recall, a curve for each family of methods of `cccf_index.comparison`."""
     figure = _make_figure(8, 5.5)

@@ -15,7 +15,9 @@ from cccf_index._check import NotFittedError
 from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.query_vectors import transform_queries
+from cccf_index.learning.allocation import Allocation, ListEnds, Offers
 from cccf_index.learning.alternation import Encoder, learn_codes
+from cccf_index.learning.dense import DenseSpace
 from cccf_index.learning.encoding import RowEncoder
 from cccf_index.learning.heads import Heads
 from cccf_index.learning.history import Iteration
@@ -26,6 +28,7 @@ from cccf_index.learning.sides import Sides, sample_rows
 from cccf_index.storage import container
 
 KIND = "quantizer"
+LATER = ("bytes_per_item", "k")  # parameters that files of earlier versions do not have
 
 
 class CompositionalQuantizer:
@@ -57,6 +60,13 @@ class CompositionalQuantizer:
         items, those that count most in the error, and a random sample of the others. All rows are encoded.
     verbose : bool
         Show a progress bar if the output is a terminal.
+    bytes_per_item : float, optional
+        Make codes of different lengths, which take so many bytes per item in the mean, ids included: the items that are
+        often near the head of lists get a dense component of up to 8 bits for each dimension, the others a few binary
+        components (`max_active`, by default a quarter of `n_components`). None gives all items codes of the same
+        length.
+    k : int
+        With `bytes_per_item`: the length of the lists that codes are chosen for.
 
     Attributes
     ----------
@@ -102,6 +112,8 @@ class CompositionalQuantizer:
         n_probes: int = 4096,
         max_rows: int = 30_000,
         verbose: bool = True,
+        bytes_per_item: float | None = None,
+        k: int = 100,
     ) -> None:
         self.n_components = n_components
         self.n_bits = n_bits
@@ -112,9 +124,12 @@ class CompositionalQuantizer:
         self.n_probes = n_probes
         self.max_rows = max_rows
         self.verbose = verbose
+        self.bytes_per_item = bytes_per_item
+        self.k = k
 
     def __repr__(self) -> str:
-        return f"CompositionalQuantizer(n_components={self.n_components}, n_bits={self.n_bits})"
+        budget = "" if self.bytes_per_item is None else f", bytes_per_item={self.bytes_per_item:g}"
+        return f"CompositionalQuantizer(n_components={self.n_components}, n_bits={self.n_bits}{budget})"
 
     def fit(
         self, item_vectors: ArrayLike, user_vectors: ArrayLike | None = None, *, item_weights: ArrayLike | None = None
@@ -139,8 +154,8 @@ class CompositionalQuantizer:
         """Raise a TypeError or ValueError for bad parameters, as `fit` does."""
         LearningPlan.from_parameters(self)
 
-    def _learn(self, item_vectors: Any, user_vectors: Any, item_weights: Any) -> None:
-        """Learn the encoder, without encoding all rows."""
+    def _learn(self, item_vectors: Any, user_vectors: Any, item_weights: Any) -> Offers | None:
+        """Learn the encoder, without encoding all rows; return what other budgets can be allocated from."""
         plan = LearningPlan.from_parameters(self)
         items = _check_vectors(item_vectors, "item_vectors", least=1)
         counts: NDArray[np.float32] | None = None
@@ -162,14 +177,38 @@ class CompositionalQuantizer:
         queries = users[sample_rows(len(users), plan.max_rows, rng)]
         with _threads.limit_blas():
             sides = Sides.from_vectors(items, queries, counts, plan.max_rows, rng)
-            self._encoder, self.history_ = learn_codes(sides, plan, bool(self.verbose))
+            self._encoder, self.history_, offers = learn_codes(sides, plan, bool(self.verbose))
         self._plan, self.item_mean_ = plan, self._encoder.item_mean
+        return offers
+
+    def _with_budget(self, offers: Offers, budget: float) -> CompositionalQuantizer:
+        """Return a quantizer with another number of bytes per item, which need not learn codes again."""
+        other = self.without_codes()
+        other.bytes_per_item = budget
+        other._plan = self._plan._replace(bytes_per_item=budget)
+        other._encoder = self._encoder._replace(allocation=offers.allocate(budget))
+        return other
 
     @property
     def d(self) -> int:
         """The dimension p of the fitted vectors."""
         self._check_fitted()
         return int(self.item_mean_.size)
+
+    @property
+    def n_dense(self) -> int:
+        """The dimensions of the dense component of codes; 0 if all items have codes of the same length."""
+        allocation = self._encoder.allocation if self.is_fitted else None
+        return 0 if allocation is None else len(allocation.space.queries)
+
+    @property
+    def dense_metric(self) -> NDArray[np.float32]:
+        """How much more energy queries have than items in each dimension of the dense component, float32 (n_dense,)."""
+        allocation = self._encoder.allocation if self.is_fitted else None
+        if allocation is None:
+            return np.empty(0, np.float32)
+        sizes = allocation.space.sizes
+        return np.sqrt(np.where(sizes > 0, sizes, sizes.max(initial=1.0)))
 
     @property
     def is_fitted(self) -> bool:
@@ -196,7 +235,16 @@ class CompositionalQuantizer:
         """Return codes of items (n, p). The code of an item depends on no other item passed."""
         self._check_fitted()
         centred = _check_vectors(item_vectors, "item_vectors", self.d) - self.item_mean_
-        return self._make_encoders()[1].encode(centred, "item_vectors")
+        encoder, allocation = self._make_encoders()[1], self._encoder.allocation
+        if allocation is None:
+            return encoder.encode(centred, "item_vectors")
+        kinds = allocation.assign(centred)
+        short = np.flatnonzero(allocation.precisions.sum(axis=1)[kinds] == 0)
+        bits, weights = encoder.make_codes(len(centred))
+        bits[:], weights[:] = 0, 0
+        codes = encoder.encode(centred[short], "item_vectors")
+        bits[short], weights[short] = codes.bits, codes.weights
+        return CompositionalCodes._trusted(bits, weights, codes.n_bits, allocation.round_items(centred, kinds))
 
     def encode_users(self, user_vectors: ArrayLike) -> CompositionalCodes:
         """Return codes of users (n, p). The code of a user depends on no other user passed."""
@@ -205,7 +253,10 @@ class CompositionalQuantizer:
         is_plain = isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous
         if not (is_plain and x.shape[1:] == self.item_mean_.shape):
             x = _check_vectors(x, "user_vectors", self.d)
-        return self._make_encoders()[2].encode(x, "user_vectors")
+        codes, allocation = self._make_encoders()[2].encode(x, "user_vectors"), self._encoder.allocation
+        if allocation is None:
+            return codes
+        return CompositionalCodes._trusted(codes.bits, codes.weights, codes.n_bits, allocation.space.code_users(x))
 
     def _make_encoders(self) -> tuple[Any, RowEncoder, RowEncoder]:
         """Return what was learned, and the encoders of items and users that are made of it, once."""
@@ -235,7 +286,7 @@ class CompositionalQuantizer:
         return heads.fit_codes(queries, self._plan.n_components, self._plan.max_active_users).pack(), queries
 
     def transform_users(self, user_vectors: ArrayLike) -> NDArray[np.float32]:
-        """Return real-valued queries, float32 (n, G * r), for users (n, p): more accurate than their codes.
+        """Return real-valued queries, float32 (n, G * r + n_dense), for users (n, p): more accurate than their codes.
 
         Their inner products with expanded item codes approximate the scores minus ``user @ item_mean_``.
         """
@@ -245,7 +296,7 @@ class CompositionalQuantizer:
     def _transform(
         self, vectors: NDArray[np.float32], name: str, num_threads: int, is_coded: bool = False
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return real-valued queries (n, G * r) for vectors (n, p), and their products with `item_mean_`, (n,).
+        """Return real-valued queries (n, G * r + n_dense) for vectors (n, p), and their products with `item_mean_`.
 
         No queries if they `is_coded`. Values are checked here: the kernel tells whether they are surely finite.
         """
@@ -266,9 +317,9 @@ class CompositionalQuantizer:
         return queries, shifts
 
     def _make_columns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the map of vectors to queries, (p, G * r), and the mean of the items, as the kernel takes them."""
+        """Return the map of vectors to queries (p, G * r + n_dense) and the mean of the items, for the kernel."""
         if self._columns is None or self._columns[0] is not self._encoder:
-            self._columns = (self._encoder, freeze(self._encoder.query_map.T), freeze(self._encoder.item_mean))
+            self._columns = (self._encoder, freeze(self._encoder.join_maps().T), freeze(self._encoder.item_mean))
         return self._columns[1:]
 
     def decode(self, item_codes: CompositionalCodes) -> NDArray[np.float32]:
@@ -282,10 +333,12 @@ class CompositionalQuantizer:
         shape, found = (self._plan.n_components, self._plan.n_bits), (item_codes.n_components, item_codes.n_bits)
         if found != shape:
             raise ValueError(f"`item_codes` must have {shape[0]}x{shape[1]} bits, got {found[0]}x{found[1]}.")
+        if item_codes.n_dense not in (0, self.n_dense):
+            raise ValueError(f"`item_codes` must have n_dense={self.n_dense}, got {item_codes.n_dense}.")
         return self._decode_vectors(item_codes.to_vectors())
 
     def _decode_vectors(self, expanded: NDArray[np.float32]) -> NDArray[np.float32]:
-        return expanded @ self._encoder.query_map + self.item_mean_
+        return expanded @ self._encoder.join_maps()[: expanded.shape[1]] + self.item_mean_
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the quantizer to a file, without the codes of `fit`; checksummed, and replaced atomically."""
@@ -318,17 +371,19 @@ class CompositionalQuantizer:
         arrays: dict[str, NDArray[Any]] = {}
         if not self.is_fitted:
             return arrays
-        for name, value in self._encoder._asdict().items():
-            if isinstance(value, (Frame, Probes)):
+        allocation = self._encoder.allocation
+        for name, value in (self._encoder._asdict() | (allocation._asdict() if allocation else {})).items():
+            if isinstance(value, (Frame, Probes, DenseSpace, ListEnds)):
                 arrays |= {f"{name}.{part}": array for part, array in value._asdict().items()}
-            elif value is not None:
+            elif isinstance(value, np.ndarray):
                 arrays[name] = value
         return arrays
 
     @classmethod
     def _restore(cls, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> CompositionalQuantizer:
         """Make a quantizer from what `_describe` and `_collect_arrays` returned; a mismatch raises a ValueError."""
-        quantizer = cls(**{name: meta[name] for name in LearningPlan._fields}, verbose=False)
+        known = {name: meta[name] for name in LearningPlan._fields if name in meta or name not in LATER}
+        quantizer = cls(**known, verbose=False)
         plan = LearningPlan.from_parameters(quantizer)
         if not arrays:
             return quantizer
@@ -340,8 +395,14 @@ class CompositionalQuantizer:
             n = len(arrays["probes.vectors"])
             shapes |= {"probes.vectors": (n, p), "probes.queries": (n, d), "probes.thresholds": (n,)}
             shapes["probes.size"] = (1,)
+        if plan.bytes_per_item is not None:
+            n_dense, m, kinds = len(arrays["space.items"]), len(arrays["ends.probes"]), len(arrays["precisions"])
+            shapes |= {"space.queries": (n_dense, p), "space.items": (n_dense, p), "space.sizes": (n_dense,)}
+            shapes |= {"ends.probes": (m, p), "ends.lasts": (2, m), "ends.shares": (2,), "spare": (1,)}
+            shapes |= {"precisions": (kinds, 2), "errors": (kinds,), "prices": (kinds,)}
         for name, shape in shapes.items():
-            if arrays[name].shape != shape or arrays[name].dtype != np.float32:
+            kind = np.int64 if name == "precisions" else np.float32
+            if arrays[name].shape != shape or arrays[name].dtype != kind:
                 raise ValueError(f"the array {name} has the wrong shape or type")
         # writable copies: numba compiles kernels again for read-only arrays
         own = {name: arrays[name].copy() for name in shapes}
@@ -350,6 +411,7 @@ class CompositionalQuantizer:
             items=Frame(own["items.gram"], own["items.cross"]),
             probes=Probes(*(own[f"probes.{name}"] for name in Probes._fields)) if "probes.size" in own else None,
             **{name: own[name] for name in ("user_start", "item_start", "query_map", "item_mean")},
+            allocation=None if plan.bytes_per_item is None else Allocation.restore(own),
         )
         quantizer._plan, quantizer.item_mean_ = plan, own["item_mean"]
         quantizer.history_ = [Iteration(float(error), float(seconds)) for error, seconds in meta["history"]]

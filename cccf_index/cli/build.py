@@ -22,6 +22,7 @@ NAME, HELP = "build", "build an index from a model or from embeddings"
 EXAMPLES = """  cccf build model -o items.cccf
   cccf build --embeddings items.npy --queries users.npy -o items.cccf
   cccf build --embeddings items.npy --queries users.npy --item-ids items.txt --user-ids users.txt -o items.cccf
+  cccf build --embeddings items.npy --queries users.npy --bytes 48 -o items.cccf
   cccf build --embeddings items.npy --queries users.npy --refine int8 -o items.cccf
 """
 
@@ -46,11 +47,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="weights are multiplied by this and rounded: a number, auto, or none for float weights (default: auto)",
     )
-    group = parser.add_argument_group("embeddings (the last five also for a model of kind mf)")
+    group = parser.add_argument_group("embeddings (the last seven also for a model of kind mf)")
     group.add_argument("--embeddings", metavar="FILE", help="item vectors, .npy")
     group.add_argument("--queries", metavar="FILE", help="user vectors, .npy: the queries")
     group.add_argument("--item-ids", metavar="FILE", help="item names, one per line or .npy (default: 0, 1, ...)")
     group.add_argument("--user-ids", metavar="FILE", help="user names, one per line or .npy (default: 0, 1, ...)")
+    group.add_argument(
+        "--bytes",
+        type=float,
+        metavar="B",
+        help="bytes per item in the mean, more for items that lead many lists (default: 28, unless components, bits or "
+        "active components are given: then all items have codes of the same length)",
+    )
+    group.add_argument("--k", type=int, metavar="K", help="with --bytes: length of the lists (default: 100)")
     group.add_argument("--components", type=int, metavar="G", help="components of a code (default: 8)")
     group.add_argument("--bits", type=int, metavar="R", help="bits of a component (default: 16)")
     group.add_argument("--max-active", type=int, metavar="N", help="active components of an item, at most")
@@ -59,10 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _learn_index(arguments: argparse.Namespace, items: Any, users: Any, quiet: bool) -> IndexCCCF | IndexRefineCCCF:
-    shape = (arguments.components or 8, arguments.bits or 16)
     options = {"max_active": arguments.max_active, "seed": arguments.seed, "verbose": not quiet}
+    options |= {"bytes_per_item": arguments.bytes} | ({} if arguments.k is None else {"k": arguments.k})
     if arguments.refine is None and arguments.k_factor is not None:
         raise ValueError("--k-factor needs --refine.")
+    shape = (arguments.components, arguments.bits)
     index = IndexCCCF.from_embeddings(items, users, *shape, scale=arguments.scale, **options)
     if arguments.refine is None:
         return index
@@ -76,7 +86,7 @@ def _build_from_model(arguments: argparse.Namespace, quiet: bool) -> Catalogue:
         index = _learn_index(arguments, model.item_factors_, model.user_factors_, quiet)
         vectors = np.asarray(model.user_factors_, dtype=np.float32)
         return Catalogue.of_vectors(index, vectors, *names, offset=model.offset_)
-    for option in ("components", "bits", "max_active", "refine", "k_factor"):
+    for option in ("bytes", "k", "components", "bits", "max_active", "refine", "k_factor"):
         if getattr(arguments, option) is not None:
             raise ValueError(f"{format_flag(option)} has no effect: {arguments.model} already has codes.")
     return Catalogue.of_model(model, *names, scale=arguments.scale)

@@ -1,4 +1,4 @@
-"""``cccf inspect``: show what an index holds."""
+"""``cccf inspect``: show what an index holds, or how many bytes per item embeddings need."""
 
 from __future__ import annotations
 
@@ -7,23 +7,37 @@ from typing import Any
 
 from cccf_index.catalogue import Catalogue
 from cccf_index.cli._console import Console, format_table
-from cccf_index.cli._files import parse_positive
+from cccf_index.cli._files import parse_positive, read_vectors
 from cccf_index.cli._outputs import check_file, replace_file
+from cccf_index.curves import BUDGETS, recall_curve
 from cccf_index.inspection import inspect_index
-from cccf_index.plots import check_plot, plot_inspection
+from cccf_index.plots import check_plot, plot_inspection, plot_recall_curve
 
-NAME, HELP = "inspect", "show what an index holds: groups, sparsity, bytes, pruning"
+NAME, HELP = "inspect", "show what an index holds, or how many bytes per item embeddings need"
 EXAMPLES = """  cccf inspect items.cccf
   cccf inspect items.cccf --plot items.png
+  cccf inspect --embeddings items.npy --queries users.npy --plot curve.png
 """
 MAX_GROUPS = 8  # shown
+LENGTHS = (10, 100, 1000)  # of lists whose recall is measured
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("index", metavar="INDEX", help="file written by `cccf build` or `write_index`")
+    parser.add_argument("index", nargs="?", metavar="INDEX", help="file written by `cccf build` or `write_index`")
     parser.add_argument(
-        "-k", type=parse_positive, default=10, help="items per query when pruning is measured (default: 10)"
+        "--embeddings", metavar="FILE", help="item vectors, .npy: measure recall against bytes per item"
+    )
+    parser.add_argument("--queries", metavar="FILE", help="with --embeddings: user vectors, .npy")
+    parser.add_argument(
+        "--bytes",
+        type=float,
+        nargs="+",
+        metavar="B",
+        help="with --embeddings: bytes per item to try (default: 16 to 96)",
+    )
+    parser.add_argument(
+        "-k", type=parse_positive, help="items per query (default: 10, and with --embeddings 10, 100 and 1,000)"
     )
     parser.add_argument("--plot", metavar="FILE", help="also draw a plot: .png, .svg or .pdf")
     parser.add_argument("--force", action="store_true", help="replace an existing plot")
@@ -33,13 +47,38 @@ def _describe_vectors(about: dict[str, Any]) -> str:
     return f"{about['storage']}, {about['dimensions']} dimensions, to re-rank {about['k_factor']:g} times k items"
 
 
+def _measure_curve(arguments: argparse.Namespace, console: Console) -> None:
+    """Print and draw recall against bytes per item."""
+    items, users = read_vectors(arguments.embeddings), read_vectors(arguments.queries)
+    lengths = [k for k in LENGTHS if k <= len(items)] if arguments.k is None else [arguments.k]
+    options = {"seed": arguments.seed, "verbose": not console.quiet}
+    curve = recall_curve(items, users, arguments.bytes or BUDGETS, lengths, **options)
+    rows = [("bytes asked", "bytes of the index", *(f"recall at {k:,}" for k in lengths), "and with coded queries")]
+    for point in curve:
+        coded = ", ".join(f"{point['recall, coded queries'][k]:.3f}" for k in lengths)
+        shares = (f"{point['recall'][k]:.3f}" for k in lengths)
+        rows.append((f"{point['bytes_per_item']:g}", f"{point['bytes']:.1f}", *shares, coded))
+    if arguments.plot:
+        with replace_file(arguments.plot) as temporary:
+            plot_recall_curve(curve, temporary)
+    console.print_result(format_table(rows), {"curve": curve})
+
+
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Inspect the index, print the report and draw it."""
+    if (arguments.index is None) == (arguments.embeddings is None):
+        arguments.usage("give either an INDEX or --embeddings FILE with --queries FILE")
+    if (arguments.embeddings is None) != (arguments.queries is None):
+        arguments.usage("--embeddings and --queries need each other")
     if arguments.plot:
         check_file(arguments.plot, arguments.force)
         check_plot(arguments.plot)
+    if arguments.embeddings is not None:
+        _measure_curve(arguments, console)
+        return
+    k = arguments.k or 10
     catalogue = Catalogue.load(arguments.index, mmap=True)
-    report = inspect_index(catalogue.index, catalogue.queries, arguments.k, arguments.seed)
+    report = inspect_index(catalogue.index, catalogue.queries, k, arguments.seed)
     lines = [
         ("items", f"{report['items']:,}"),
         ("users", f"{len(catalogue.user_ids):,}"),
@@ -55,9 +94,12 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         lines.append((f"  components {','.join(map(str, group['components'])) or 'none'}", f"{group['items']:,} items"))
     if len(report["groups"]) > MAX_GROUPS:
         lines.append((f"  and {len(report['groups']) - MAX_GROUPS} more groups", ""))
+    for kind in report["dense"]:
+        name = f"  dense, {kind['dimensions of 8 bits']} + {kind['dimensions of 4 bits']} dimensions of 8 + 4 bits"
+        lines.append((name, f"{kind['items']:,} items"))
     if report["share not pruned"]:
         share = sum(report["share not pruned"]) / len(report["share not pruned"])
-        shown = f"{share:.1%} of the items, for the top {arguments.k} of {len(report['share not pruned'])} users"
+        shown = f"{share:.1%} of the items, for the top {k} of {len(report['share not pruned'])} users"
         lines.append(("not pruned by the bounds", shown))
     if arguments.plot:
         with replace_file(arguments.plot) as temporary:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from cccf_index.learning.allocation import Allocation, Offers
 from cccf_index.learning.history import Iteration
-from cccf_index.learning.plan import LearningPlan
+from cccf_index.learning.plan import LearningPlan, binary_size
 from cccf_index.learning.probes import CHUNK, Probes
 from cccf_index.learning.rows import CodedRows, Frame
 from cccf_index.learning.sides import Sides
@@ -32,12 +33,20 @@ class Encoder(NamedTuple):
     query_map: NDArray[np.float32]  # (d, p): maps users to real-valued queries
     probes: Probes | None
     item_mean: NDArray[np.float32]  # (p,)
+    allocation: Allocation | None = None  # of codes of different lengths
+
+    def join_maps(self) -> NDArray[np.float32]:
+        """Return the map (d, p) of users to real-valued queries, that of the dense component last."""
+        if self.allocation is None:
+            return self.query_map
+        return np.concatenate([self.query_map, self.allocation.space.queries])
 
 
-def learn_codes(sides: Sides, plan: LearningPlan, verbose: bool) -> tuple[Encoder, list[Iteration]]:
+def learn_codes(sides: Sides, plan: LearningPlan, verbose: bool) -> tuple[Encoder, list[Iteration], Offers | None]:
     """Learn codes of both sides together, then refit the items to real-valued queries.
 
-    The history holds the error of the coded pairs after each sweep, before the items are refitted.
+    With a budget, what it was allocated from is returned as well. The history holds the error of the coded pairs after
+    each sweep, before the items are refitted.
     """
     rng = np.random.default_rng(plan.seed)
     trial = sides.sample(TRIAL_ROWS, rng)
@@ -57,7 +66,11 @@ def learn_codes(sides: Sides, plan: LearningPlan, verbose: bool) -> tuple[Encode
     query_map = frame.solve_map()
     starts = sides.fit_user_start(sides.measure_users(users)), sides.fit_item_start(moments)
     seen = probes.map_queries(query_map) if probes else None
-    return Encoder(frame, sides.build_query_frame(query_map), *starts, query_map, seen, sides.mean), history
+    encoder = Encoder(frame, sides.build_query_frame(query_map), *starts, query_map, seen, sides.mean)
+    if plan.bytes_per_item is None:
+        return encoder, history, None
+    offers = Offers.measure(sides, plan.k, (binary_size(plan.max_active, plan.n_bits), items.expand() @ query_map), rng)
+    return encoder._replace(allocation=offers.allocate(plan.bytes_per_item)), history, offers
 
 
 def _refit_items(sides: Sides, items: CodedRows, probes: Probes | None, plan: LearningPlan) -> None:

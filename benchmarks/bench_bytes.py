@@ -1,0 +1,191 @@
+"""How much recall do bytes buy: codes of different lengths against the quantizers of faiss, from 16 to 150 bytes?
+
+    python benchmarks/bench_bytes.py --data DIR --save
+
+Factors have 128 dimensions (see catalogues.py); queries are users that no method was trained on. Recall at k is the
+share of the factors' own top k that is among the k items found. The bytes of CCCF are those of the whole index, with
+ids and tables; those of the others are of codes alone. The third part are texts: sentence embeddings of 384
+dimensions, searched with other texts, and with the items themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+from catalogues import ALS, fit_als, fit_mf
+from common import IMAGES, RIDGES, load_ratings, make_parser, print_machine, save_results
+from numpy.typing import NDArray
+from texts import embed_texts
+
+from cccf_index import IndexCCCF, SearchParametersCCCF
+from cccf_index.datasets import split_ratings
+from cccf_index.evaluation import recall
+
+BUDGETS: tuple[float, ...] = (16, 24, 28, 32, 36, 48, 64, 96, 128)
+BUDGETS_OF_TEXTS: tuple[float, ...] = (48, 96)
+LENGTHS = (10, 100, 1000)
+QUERIES = 1024
+DATASETS = ("gowalla", "ciao", "ml-1m", "amazon-dfm")
+OPQ_ITERATIONS = 10  # of the rotation; the default of faiss, 50, takes minutes
+
+
+class Case(NamedTuple):
+    """Vectors of items, those of users to learn from, and queries."""
+
+    items: NDArray[np.float32]
+    users: NDArray[np.float32]
+    queries: NDArray[np.float32]
+    wanted: NDArray[np.int64]  # (nq, 1000): the best items of each query
+
+    @classmethod
+    def make(cls, items: Any, users: Any, queries: Any) -> Case:
+        """Find the best items by dot products."""
+        flat = faiss.IndexFlatIP(items.shape[1])
+        flat.add(items)
+        return cls(items, users, queries, flat.search(queries, max(LENGTHS))[1])
+
+    def measure(self, found: NDArray[np.int64]) -> list[float]:
+        """Return the recall at each length."""
+        return [float(recall(found[:, :k], self.wanted[:, :k], [k])[0]) for k in LENGTHS]
+
+
+def make_case(data: str, dataset: str) -> Case:
+    """Train factors on 70 % of each user's items, and take some users out."""
+    train, test = split_ratings(load_ratings(data, dataset).user_items, seed=0)
+    users, items = fit_als(train, *ALS[dataset]) if dataset in ALS else fit_mf(train, RIDGES[dataset])
+    chosen, some = np.zeros(len(users), dtype=bool), np.flatnonzero(np.diff(test.indptr))
+    chosen[np.random.default_rng(0).choice(some, min(QUERIES, len(some) // 2), replace=False)] = True
+    return Case.make(items, users[~chosen], users[chosen])
+
+
+def list_peers(d: int) -> Iterator[tuple[str, str]]:
+    """Yield families of quantizers, and descriptions of them by faiss's factory."""
+    for n_bytes in (16, 24, 32, 48, 64, 96, 128):
+        if d % n_bytes == 0:
+            yield "PQ", f"PQ{n_bytes}x8"
+            yield "OPQ", f"OPQ{n_bytes},PQ{n_bytes}x8"
+    for bits in (4, 6, 8):
+        yield "SQ", f"RR{d},SQ{bits}"
+    for bits in range(1, 9):
+        yield "RaBitQ", f"RR{d},RaBitQ{bits if bits > 1 else ''}"
+        yield "EDEN", f"RR{d},EDEN{bits}"
+    for bits in (2, 3, 4):
+        yield "TurboQuant", f"RR{d},SQtqmse{bits}"
+
+
+def measure_peers(one: Case, most: float) -> Iterator[dict[str, Any]]:
+    """Yield bytes and recall of every quantizer of at most so many bytes."""
+    d = one.items.shape[1]
+    for family, description in list_peers(d):
+        begin = time.perf_counter()
+        index = faiss.index_factory(d, description, faiss.METRIC_INNER_PRODUCT)
+        if index.sa_code_size() > most:
+            continue
+        if family == "OPQ":
+            faiss.downcast_VectorTransform(index.chain.at(0)).niter = OPQ_ITERATIONS
+        index.train(one.items)
+        index.add(one.items)
+        seconds = time.perf_counter() - begin
+        if family == "RaBitQ":  # queries of 8 bits, as its authors recommend
+            faiss.downcast_index(index.index).qb = 8
+        found = index.search(one.queries, max(LENGTHS))[1]
+        yield {
+            "family": family, "name": description, "bytes": float(index.sa_code_size()), "recall": one.measure(found),
+            "build, s": seconds,
+        }  # fmt: skip
+
+
+def measure_budgets(one: Case, budgets: tuple[float, ...]) -> Iterator[dict[str, Any]]:
+    """Yield bytes and recall of our codes."""
+    for budget in budgets:
+        begin = time.perf_counter()
+        index = IndexCCCF.from_embeddings(one.items, one.users, bytes_per_item=budget, verbose=False)
+        seconds = time.perf_counter() - begin
+        for family, coded in (("CCCF", False), ("CCCF, coded queries", True)):
+            found = index.search(one.queries, max(LENGTHS), params=SearchParametersCCCF(coded=coded))[1]
+            yield {
+                "family": family, "name": f"{budget} bytes asked", "bytes": index.nbytes / index.ntotal,
+                "recall": one.measure(found), "build, s": seconds,
+            }  # fmt: skip
+
+
+def plot_curves(results: dict[str, list[dict[str, Any]]]) -> None:
+    """Draw recall against bytes: a row for each length of lists, a column for each catalogue."""
+    import matplotlib.pyplot as plt
+
+    colours = plt.get_cmap("tab10").colors
+    families = list(dict.fromkeys(row["family"] for rows in results.values() for row in rows))
+    figure, axes = plt.subplots(
+        len(LENGTHS), len(results), figsize=(3.1 * len(results), 7.4), sharex=True, squeeze=False, layout="constrained"
+    )
+    for column, (name, rows) in enumerate(results.items()):
+        for place, k in enumerate(LENGTHS):
+            axis = axes[place, column]
+            for number, family in enumerate(families):
+                own = sorted((row["bytes"], row["recall"][place]) for row in rows if row["family"] == family)
+                is_ours = family.startswith("CCCF")
+                style = (
+                    {"linewidth": 2.4, "markersize": 5}
+                    if is_ours
+                    else {"linewidth": 1, "markersize": 3.5, "alpha": 0.9}
+                )
+                dash = "--" if "coded" in family else "-"
+                axis.plot(
+                    *zip(*own, strict=True),
+                    dash,
+                    marker="os^DvPXd"[number % 8],
+                    color=colours[number],
+                    label=family,
+                    **style,
+                )
+            axis.set_ylim(0.4, 1.01)
+            axis.grid(alpha=0.3)
+            if place == 0:
+                axis.set_title(name)
+            if column == 0:
+                axis.set_ylabel(f"recall at {k:,}")
+            if place == len(LENGTHS) - 1:
+                axis.set_xlabel("bytes per item")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(labels)), frameon=False)
+    figure.savefig(IMAGES / "bytes.png", dpi=110)
+
+
+def main() -> None:
+    parser = make_parser(
+        __doc__, "benchmarks/results/bytes.json and docs/images/bytes.png", ".npz of " + ", ".join(DATASETS)
+    )
+    parser.add_argument("--only", nargs="+", help="only these catalogues")
+    arguments = parser.parse_args()
+    print_machine()
+    results: dict[str, list[dict[str, Any]]] = {}
+    for name in arguments.only or (*DATASETS, "texts", "texts, items as queries"):
+        if name.startswith("texts"):
+            items, users, queries = embed_texts()
+            if "items" in name:
+                users, queries = items, items[:: len(items) // QUERIES][:QUERIES]
+            one, budgets, most = Case.make(items, users, queries), BUDGETS_OF_TEXTS, 120.0
+        else:
+            one, budgets, most = make_case(arguments.data, name), BUDGETS, 150.0
+        print(f"\n{name}: {len(one.items)} items of {one.items.shape[1]} dimensions, {len(one.queries)} queries\n")
+        print("| | bytes | 10 | 100 | 1,000 | build, s |\n|---|---|---|---|---|---|")
+        results[name] = []
+        for measured in (measure_budgets(one, budgets), measure_peers(one, most)):
+            for row in measured:
+                results[name].append(row)
+                shares = " | ".join(f"{share:.3f}" for share in row["recall"])
+                print(
+                    f"| {row['family']}: {row['name']} | {row['bytes']:.1f} | {shares} | {row['build, s']:.1f} |",
+                    flush=True,
+                )
+    if arguments.save:
+        save_results("bytes", "python benchmarks/bench_bytes.py --data DIR --save", results)
+        plot_curves({name: rows for name, rows in results.items() if not name.startswith("texts")})
+
+
+if __name__ == "__main__":
+    main()

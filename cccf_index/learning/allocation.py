@@ -1,0 +1,268 @@
+"""Allocation: how many bytes the code of an item gets, by what its errors cost the lists of the queries.
+
+Few items fill most lists, and most items are far from the end of any. The *loss* of an item by errors of some size is
+the share of the lists' places that it gains or loses: how often its score is so near that of a list's last item that
+the errors decide. Longer codes have smaller errors. The best codes for a mean number of bytes have one price of a byte
+for all items, and each item has the code for which loss and price together are least. So an item's code depends on no
+other item, also if it is added later.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index import _threads
+from cccf_index.dense import DenseRows
+from cccf_index.kernels import dense_rows
+from cccf_index.kernels.limits import DENSE_STEP
+from cccf_index.learning.dense import DenseSpace
+from cccf_index.learning.plan import ID_BYTES
+from cccf_index.learning.probes import find_largest
+from cccf_index.learning.rows import pad_columns
+from cccf_index.learning.sides import Sides, sample_by_size, sample_rows
+
+WEIGHT_BYTES = 2  # of a dense component; those of binary ones take a byte
+PROBES = 2048  # example queries
+SHORTER = 10  # lists of k items, and of a tenth of them, count alike
+EXAMPLES = 1024  # items on which the errors of precisions are measured
+TRIED = 4096  # items on which allocations are compared
+MOST_PRECISIONS = 3  # that items get
+ERRORS = np.float32(2.0) ** -np.arange(9, dtype=np.float32)  # for which losses are measured; others lie between
+SPARE = 1e-3  # of the mean loss: what an item counts even if it is near the end of no list
+BATCH = 64  # probes that are compared with all items at a time
+BISECTIONS = 40
+
+
+class ListEnds(NamedTuple):
+    """Example queries of equal lengths, and the score of the last item of their lists."""
+
+    probes: NDArray[np.float32]  # (m, p)
+    lasts: NDArray[np.float32]  # (2, m): of the longer and the shorter list
+    shares: NDArray[np.float32]  # (2,): what a place of such a list counts, so that all lists together count 1
+
+    @classmethod
+    def find(cls, sides: Sides, space: DenseSpace, k: int, rng: np.random.Generator) -> ListEnds:
+        """Sample queries, and find the last items of their lists of k items, and of fewer."""
+        probes = sides.users[sample_rows(len(sides.users), PROBES, rng)]
+        # errors are alike in all directions in which queries have the same size: they are as large as the query is long
+        directions = space.queries / np.maximum(space.sizes, np.finfo(np.float32).tiny)[:, None]
+        sizes = np.linalg.norm(probes @ directions.T, axis=1) / np.float32(np.sqrt(probes.shape[1]))
+        probes = np.ascontiguousarray(probes[sizes > 0] / sizes[sizes > 0, None])
+        n_items = float(sides.numbers.sum())
+        lengths = [max(1, min(n, int(n_items) // 10)) for n in (k, k // SHORTER)]
+        lasts = np.empty((len(lengths), len(probes)), np.float32)
+        n_batches = -(-len(probes) // BATCH)  # of one size, whatever the threads: BLAS rounds depending on the batch
+
+        def work(start: int, stop: int) -> None:
+            for batch in range(start, stop):
+                rows = range(len(probes) * batch // n_batches, len(probes) * (batch + 1) // n_batches)
+                scores = probes[rows.start : rows.stop] @ sides.items.T
+                for row, line in zip(rows, scores, strict=True):
+                    lasts[:, row] = [find_largest(line, length, sides.numbers)[0] for length in lengths]
+
+        _threads.run_chunks(work, n_batches, _threads.thread_count(0), least=1, most=4)
+        shares = 1 / (np.array(lengths) * len(lengths) * max(1, len(probes)))
+        return cls(probes, lasts, shares.astype(np.float32))
+
+    def count_losses(
+        self, centred: NDArray[np.float32], lengths: NDArray[np.float32], errors: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return the losses (n, any) of centred items (n, p) by errors (any,), which are shares of `lengths` (n,)."""
+        m, n = len(self.probes), len(centred)
+        table = pad_columns(np.ascontiguousarray(self.probes.T))
+        missing = ((0, 0), (0, table.shape[1] - m))
+        lasts = np.pad(self.lasts, missing)
+        shares = np.pad(np.repeat(self.shares[:, None], m, axis=1), missing)
+        losses = np.empty((n, len(errors)), np.float32)
+
+        def work(start: int, stop: int) -> None:
+            scores = np.empty((dense_rows.TILE, dense_rows.COLUMNS), np.float32)
+            dense_rows.count_losses(centred, lengths, table, lasts, shares, errors, scores, losses, start, stop)
+
+        _threads.run_chunks(work, n, _threads.thread_count(0), least=64, most=2048)
+        return losses
+
+
+class Choice(NamedTuple):
+    """Kinds of codes that items may get, and what they cost at a price of a byte."""
+
+    sizes: NDArray[np.float64]  # (kinds,): bytes of an item, with its id
+    losses: NDArray[np.float32]  # (n, kinds)
+    numbers: NDArray[np.float64]  # (n,): how many items each row stands for
+
+    def take(self, kinds: Any) -> Choice:
+        """Return only some of the kinds."""
+        return Choice(self.sizes[kinds], self.losses[:, kinds], self.numbers)
+
+    def assign(self, price: float) -> NDArray[np.int64]:
+        """Return the kind of each row, if a byte costs `price`."""
+        return np.argmin(self.losses + (price * self.sizes).astype(np.float32), axis=1)
+
+    def spend(self, budget: float) -> tuple[float, float]:
+        """Return the price at which rows take `budget` bytes in the mean, or less, and what is lost in all."""
+        low, high, lost = -100.0, 20.0, np.inf  # of the price, as powers of 2
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            kinds = self.assign(2.0**middle)
+            if self.numbers @ self.sizes[kinds] > budget * self.numbers.sum():
+                low = middle
+            else:
+                high, lost = middle, float(self.numbers @ self.losses[np.arange(len(kinds)), kinds])
+        return 2.0**high, lost
+
+    def find_hull(self) -> list[int]:
+        """Return the kinds that would be best for all items together, at some price of a byte, by rising bytes."""
+        totals, hull = self.numbers @ self.losses, list[int]()
+
+        def slope(left: int, right: int) -> float:
+            return float((totals[right] - totals[left]) / (self.sizes[right] - self.sizes[left]))
+
+        for kind in np.lexsort((totals, self.sizes)).tolist():
+            if hull and (totals[kind] >= totals[hull[-1]] or self.sizes[kind] == self.sizes[hull[-1]]):
+                continue
+            while len(hull) > 1 and slope(hull[-2], hull[-1]) >= slope(hull[-1], kind):
+                hull.pop()
+            hull.append(kind)
+        return hull
+
+
+class Allocation(NamedTuple):
+    """How codes of different lengths are chosen and made; saved by field name."""
+
+    space: DenseSpace
+    ends: ListEnds
+    precisions: NDArray[np.int64]  # (kinds, 2): of dense components, by rising bytes; zeros for binary codes
+    errors: NDArray[np.float32]  # (kinds,): as shares of the scores
+    prices: NDArray[np.float32]  # (kinds,): of the bytes of an item
+    spare: NDArray[np.float32]  # (1,): the loss of an item for each unit of its length and error, at least
+
+    @classmethod
+    def restore(cls, arrays: dict[str, NDArray[Any]]) -> Allocation:
+        """Put together what was saved, checked arrays by name."""
+        space = DenseSpace(*(arrays[f"space.{name}"] for name in DenseSpace._fields))
+        ends = ListEnds(*(arrays[f"ends.{name}"] for name in ListEnds._fields))
+        precisions, n_dense = arrays["precisions"], len(space.items)
+        is_good = (precisions >= 0).all() and not (precisions % DENSE_STEP).any() and not n_dense % DENSE_STEP
+        if not is_good or (precisions.sum(axis=1) > n_dense).any():
+            raise ValueError("its precisions do not fit")
+        return cls(space, ends, precisions, *(arrays[name] for name in ("errors", "prices", "spare")))
+
+    def assign(self, centred: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the kind of the code of each centred item (n, p): a row of `precisions`."""
+        centred = np.ascontiguousarray(centred)
+        lengths = measure_lengths(self.space, centred)
+        losses = self.ends.count_losses(centred, lengths, self.errors)
+        return np.argmin(losses + self.spare * lengths[:, None] * self.errors + self.prices, axis=1)
+
+    def round_items(self, centred: NDArray[np.float32], kinds: NDArray[np.int64]) -> DenseRows:
+        """Return the dense components of centred items (n, p) by the kinds of their codes."""
+        weights, parts = np.zeros(len(centred), np.float32), []
+        for kind, (n_full, n_half) in enumerate(self.precisions.tolist()):
+            rows = np.flatnonzero(kinds == kind)
+            if n_full + n_half and len(rows):
+                found = self.space.round_items(self.space.map_items(centred[rows]), (n_full, n_half))
+                weights[rows] = found.weights
+                parts.append((rows[found.is_present], found.values))
+        rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in parts)])
+        values = np.concatenate([np.empty((0, len(self.space.items)), np.int8), *(own for _, own in parts)])
+        return DenseRows(weights, values[np.argsort(rows)])
+
+
+class Offers(NamedTuple):
+    """All kinds of codes with their bytes and errors, and what examples of the items would lose by each."""
+
+    space: DenseSpace
+    ends: ListEnds
+    precisions: NDArray[np.int64]  # (kinds, 2), the binary code first
+    errors: NDArray[np.float32]  # (kinds,)
+    choice: Choice
+    spare: NDArray[np.float32]  # (1,)
+
+    @classmethod
+    def measure(
+        cls, sides: Sides, k: int, binary: tuple[float, NDArray[np.float32]], rng: np.random.Generator
+    ) -> Offers:
+        """Learn the dense space, and measure all kinds of codes for lists of k items.
+
+        binary: the bytes of an item with a binary code, and what such codes decode to, (n, p), of the items of `sides`.
+        """
+        space = DenseSpace.learn(sides, rng)
+        ends, lengths = ListEnds.find(sides, space, k, rng), measure_lengths(space, sides.items)
+        whole = ends.count_losses(sides.items, lengths, ERRORS)
+        spare = np.array(
+            [SPARE * (sides.numbers @ whole[:, 0]) / max(float(sides.numbers @ lengths), 1e-30)], np.float32
+        )
+        whole += spare * lengths[:, None] * ERRORS
+        sizes, errors, precisions = measure_kinds(sides, space, lengths, whole[:, 0], binary, rng)
+        rows, counts = sample_by_size(whole[:, 0] * sides.numbers, TRIED, rng)
+        order = np.argsort(ERRORS)
+        losses = [interpolate(whole[rows][:, order], ERRORS[order], error) for error in errors]
+        choice = Choice(sizes, np.stack(losses, axis=1), sides.numbers[rows] * counts)
+        return cls(space, ends, precisions, errors, choice, spare)
+
+    def allocate(self, budget: float) -> Allocation:
+        """Choose the kinds of codes and the price of a byte, so that items take `budget` bytes in the mean."""
+        choice = self.choice
+        others = [kind for kind in choice.find_hull() if kind != 0]
+        best: tuple[float, list[int]] = (np.inf, [0])
+        for n in range(min(MOST_PRECISIONS, len(others)) + 1):
+            for chosen in combinations(others, n):
+                best = min(best, (choice.take([0, *chosen]).spend(budget)[1], [0, *chosen]))
+        kinds = best[1]
+        prices = (choice.take(kinds).spend(budget)[0] * choice.sizes[kinds]).astype(np.float32)
+        return Allocation(self.space, self.ends, self.precisions[kinds], self.errors[kinds], prices, self.spare)
+
+
+def measure_lengths(space: DenseSpace, centred: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the deviation of the scores of each centred item."""
+    return space.measure(space.map_items(centred))
+
+
+def measure_kinds(
+    sides: Sides,
+    space: DenseSpace,
+    lengths: NDArray[np.float32],
+    losses: NDArray[np.float32],
+    binary: tuple[float, NDArray[np.float32]],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.int64]]:
+    """Return bytes, errors and precisions of all kinds of codes, the binary one first.
+
+    Errors are means over examples, by what the items have to lose.
+    """
+    chances = np.maximum(losses * sides.numbers, np.finfo(np.float32).tiny)
+    n = min(EXAMPLES, len(chances))
+    rows = np.sort(rng.choice(len(chances), n, replace=False, p=chances / chances.sum()))
+    x, own = space.map_items(sides.items[rows]), np.maximum(lengths[rows], np.finfo(np.float32).tiny)
+
+    def measure_error(coded: NDArray[np.float32]) -> float:
+        return float((space.measure(x - coded) / own).mean())
+
+    kinds = [(binary[0], measure_error(space.map_items(binary[1][rows])), (0, 0))]
+    for precision in list_precisions(x.shape[1]):
+        size = precision[0] + precision[1] / 2 + WEIGHT_BYTES + ID_BYTES
+        kinds.append((size, measure_error(space.round_items(x, precision).expand()), precision))
+    sizes, errors, precisions = zip(*kinds, strict=True)
+    return np.array(sizes), np.array(errors, np.float32), np.array(precisions, np.int64)
+
+
+def interpolate(losses: NDArray[np.float32], known: NDArray[np.float32], error: float) -> NDArray[np.float32]:
+    """Return losses (n,) for an error, from those (n, any) for known ones, which ascend."""
+    if error <= known[0]:
+        return losses[:, 0] * np.float32(error / known[0])
+    i = min(int(np.searchsorted(known, error)), len(known) - 1)
+    share = np.float32(min(1.0, (error - known[i - 1]) / (known[i] - known[i - 1])))
+    return (1 - share) * losses[:, i - 1] + share * losses[:, i]
+
+
+def list_precisions(n_dense: int) -> list[tuple[int, int]]:
+    """Return precisions to choose from: of all multiples of DENSE_STEP where they are few, else of growing ones."""
+    ends, end = [0], 0
+    while end < n_dense:
+        end = min(end + max(1, end // DENSE_STEP // 6) * DENSE_STEP, n_dense)
+        ends.append(end)
+    return [(first, last - first) for last in ends[1:] for first in ends if first <= last]

@@ -1,0 +1,219 @@
+"""Codes under a budget of bytes: how they are allocated, made, kept and searched."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import cccf_index as ci
+from cccf_index import IndexCCCF, SearchParametersCCCF
+from cccf_index.evaluation import recall
+from cccf_index.learning.allocation import Choice, interpolate, list_precisions
+from cccf_index.quantizer import CompositionalQuantizer
+
+EVERY = SearchParametersCCCF(prune=False)
+
+
+def make_vectors(seed=0, n_items=4000, n_users=1500, p=40):
+    """A catalogue of which few items lead most lists: lengths differ much, and directions are near some themes."""
+    rng = np.random.default_rng(seed)
+    strength = np.exp(-0.03 * np.arange(p))
+    themes = rng.standard_normal((12, p)) * strength
+    items = themes[rng.integers(0, 12, n_items)] + 0.7 * rng.standard_normal((n_items, p)) * strength
+    items *= rng.lognormal(-0.5, 0.6, (n_items, 1))
+    users = themes[rng.integers(0, 12, n_users)] + rng.standard_normal((n_users, p)) * strength
+    return items.astype(np.float32), users.astype(np.float32)
+
+
+ITEMS, USERS = make_vectors()
+FIT, HELD_OUT = USERS[:1200], USERS[1200:]
+WANTED = np.argsort(-(HELD_OUT @ ITEMS.T), axis=1)[:, :10]
+
+
+@pytest.fixture(scope="module")
+def quantizer():
+    return CompositionalQuantizer(8, 8, bytes_per_item=20, sweeps=3, verbose=False).fit(ITEMS, FIT)
+
+
+@pytest.fixture(scope="module")
+def index(quantizer):
+    index = IndexCCCF(8, 8, "auto", quantizer=quantizer)
+    index.add(quantizer.item_codes_)
+    return index
+
+
+def test_items_that_lead_lists_get_longer_codes(quantizer):
+    codes = quantizer.item_codes_
+    has_dense = codes.dense.is_present
+    assert 0.02 < has_dense.mean() < 0.9
+    assert not codes.weights[has_dense].any()
+    assert codes.weights[~has_dense].any(axis=1).all()
+    assert (codes.weights > 0).sum(axis=1).max() == 2  # a quarter of the components
+    leading = np.bincount(WANTED.ravel(), minlength=len(ITEMS)) > 2
+    assert has_dense[leading].mean() > 0.95 > 2 * has_dense.mean()
+
+
+def test_codes_take_the_bytes_that_were_asked_for(quantizer):
+    codes = quantizer.item_codes_
+    allocation = quantizer._encoder.allocation
+    kinds = allocation.assign(ITEMS - quantizer.item_mean_)
+    n_full, n_half = allocation.precisions[kinds].T
+    binary = 2 * (codes.weights > 0).sum(axis=1)
+    sizes = np.where(n_full + n_half > 0, n_full + n_half / 2 + 2, binary) + 4
+    assert 18 < sizes.mean() <= 20.2
+
+
+def test_a_budget_finds_more_than_codes_of_the_same_length(index):
+    equal = IndexCCCF.from_embeddings(ITEMS, FIT, 8, 8, sweeps=3, verbose=False)
+    shares = {}
+    for name, one in (("budget", index), ("equal", equal)):
+        for coded in (False, True):
+            found = one.search(HELD_OUT, 10, params=SearchParametersCCCF(coded=coded))[1]
+            shares[name, coded] = float(recall(found, WANTED, [10])[0])
+    assert shares["budget", False] > shares["equal", False] + 0.05
+    assert shares["budget", True] > shares["budget", False] - 0.04
+    assert shares["budget", False] > 0.9
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_pruned_search_is_exact_by_the_codes(index, coded):
+    params, plain = (SearchParametersCCCF(coded=coded, prune=prune) for prune in (True, False))
+    for k in (1, 10, 300):
+        for found, wanted in zip(
+            index.search(HELD_OUT, k, params=params), index.search(HELD_OUT, k, params=plain), strict=True
+        ):
+            np.testing.assert_array_equal(found, wanted)
+    D, I = index.search(HELD_OUT, 20, params=params)
+    for i in (0, 5):
+        one = index.search(HELD_OUT[i : i + 1], 20, params=params)
+        np.testing.assert_array_equal(one[1], I[i : i + 1])
+        np.testing.assert_array_equal(one[0], D[i : i + 1])
+
+
+def test_scores_are_inner_products_with_the_reconstructed_vectors(index, quantizer):
+    D, I = index.search(HELD_OUT, 15)
+    decoded = index.reconstruct_n()
+    np.testing.assert_allclose(D, np.take_along_axis(HELD_OUT @ decoded.T, I, axis=1), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(decoded, quantizer.decode(quantizer.item_codes_), rtol=0.05, atol=0.02)
+    lengths = np.linalg.norm(ITEMS, axis=1)
+    has_dense = quantizer.item_codes_.dense.is_present
+    off = np.linalg.norm(decoded - ITEMS, axis=1) / lengths
+    assert np.median(off[has_dense]) < 0.1 < np.median(off[~has_dense])
+
+
+def test_the_code_of_an_item_or_user_depends_on_no_other(quantizer):
+    codes = quantizer.item_codes_
+    for rows in (slice(0, 1), slice(17, 60)):
+        assert quantizer.encode_items(ITEMS[rows]) == codes[rows]
+        assert quantizer.encode_users(FIT[rows]) == quantizer.user_codes_[rows]
+
+
+def test_learning_does_not_depend_on_threads(quantizer):
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        other = CompositionalQuantizer(8, 8, bytes_per_item=20, sweeps=3, verbose=False).fit(ITEMS, FIT)
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert quantizer.equals(other)
+    assert other.item_codes_ == quantizer.item_codes_
+
+
+def test_an_update_moves_an_item_to_a_code_of_another_length(index):
+    other = ci.deserialize_index(ci.serialize_index(index))
+    dense = index.quantizer.item_codes_ if hasattr(index.quantizer, "item_codes_") else None
+    assert dense is None  # an index keeps no codes of the fit
+    kinds = index.quantizer.encode_items(ITEMS).dense.is_present
+    long, short = int(np.flatnonzero(kinds)[0]), int(np.flatnonzero(~kinds)[0])
+    other.update_vectors([long, short], ITEMS[[short, long]])
+    np.testing.assert_allclose(other.reconstruct(long), index.reconstruct(short), atol=1e-6)
+    np.testing.assert_allclose(other.reconstruct(short), index.reconstruct(long), atol=1e-6)
+    for found, wanted in zip(other.search(HELD_OUT, 20), other.search(HELD_OUT, 20, params=EVERY), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_index_under_a_budget_is_written_mapped_and_changed(index, tmp_path):
+    ci.write_index(index, tmp_path / "items.cccf")
+    mapped = ci.read_index(tmp_path / "items.cccf", mmap=True)
+    assert mapped.quantizer.equals(index.quantizer)
+    assert mapped.n_dense == index.n_dense == 48
+    np.testing.assert_array_equal(mapped.search(HELD_OUT, 20)[1], index.search(HELD_OUT, 20)[1])
+    mapped.remove_ids(np.arange(0, 4000, 3))
+    mapped.add(ITEMS[:300])
+    for found, wanted in zip(mapped.search(HELD_OUT, 20), mapped.search(HELD_OUT, 20, params=EVERY), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    index.quantizer.save(tmp_path / "a.quantizer")
+    loaded = CompositionalQuantizer.load(tmp_path / "a.quantizer")
+    assert loaded.encode_items(ITEMS[:50]) == index.quantizer.encode_items(ITEMS[:50])
+
+
+def test_the_default_of_from_embeddings_is_a_budget():
+    small = ITEMS[:600]
+    index = IndexCCCF.from_embeddings(small, FIT, sweeps=1, verbose=False)
+    assert index.n_dense
+    assert index.quantizer.bytes_per_item == 28
+    for params in ({"n_components": 4}, {"n_bits": 8}, {"max_active": 4}):
+        assert IndexCCCF.from_embeddings(small, FIT, **params, sweeps=1, verbose=False).n_dense == 0
+    assert IndexCCCF.from_embeddings(small, FIT, n_components=4, bytes_per_item=20, sweeps=1, verbose=False).n_dense
+
+
+def test_a_large_budget_keeps_nearly_all_and_a_small_one_is_explained():
+    index = IndexCCCF.from_embeddings(ITEMS[:1000], FIT, bytes_per_item=60, sweeps=1, verbose=False)
+    wanted = np.argsort(-(HELD_OUT @ ITEMS[:1000].T), axis=1)[:, :10]
+    assert recall(index.search(HELD_OUT, 10)[1], wanted, [10])[0] > 0.97
+    with pytest.raises(ValueError, match="`bytes_per_item` must be at least 7"):
+        IndexCCCF.from_embeddings(ITEMS, FIT, bytes_per_item=5)
+    for wrong, error in ((np.nan, ValueError), ("28", TypeError), (-1, ValueError)):
+        with pytest.raises(error, match="bytes_per_item"):
+            CompositionalQuantizer(bytes_per_item=wrong).check()
+
+
+@pytest.mark.parametrize("case", ["one item", "equal items", "zeros", "few users", "items as queries", "no queries"])
+def test_odd_catalogues_are_coded_and_searched(case):
+    rng = np.random.default_rng(3)
+    items, users = ITEMS[:300], FIT[:100]
+    if case == "one item":
+        items = items[:1]
+    elif case == "equal items":
+        items = np.repeat(items[:1], 50, axis=0)
+    elif case == "zeros":
+        items, users = np.zeros((20, 40), np.float32), users
+    elif case == "few users":
+        users = users[:2]
+    elif case == "items as queries":
+        users = items
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        index = IndexCCCF.from_embeddings(items, None if case == "no queries" else users, sweeps=1, verbose=False)
+    queries = np.concatenate([users[:5], rng.standard_normal((3, 40)).astype(np.float32)])
+    for coded in (False, True):
+        D, I = index.search(queries, 7, params=SearchParametersCCCF(coded=coded))
+        every = index.search(queries, 7, params=SearchParametersCCCF(coded=coded, prune=False))
+        np.testing.assert_array_equal(I, every[1])
+        np.testing.assert_array_equal(D, every[0])
+
+
+def test_prices_spend_the_budget_where_most_is_lost():
+    losses = np.array([[0.9, 0.1, 0.0], [0.5, 0.06, 0.01], [0.01, 0.001, 0.0]], np.float32)
+    choice = Choice(np.array([10.0, 50.0, 100.0]), losses, np.ones(3))
+    for budget, kinds in ((10, [0, 0, 0]), (24, [1, 0, 0]), (37, [1, 1, 0]), (100, [2, 2, 2])):
+        price, lost = choice.spend(budget)
+        assert choice.assign(price).tolist() == kinds
+        assert lost == pytest.approx(losses[np.arange(3), kinds].sum(), rel=1e-5)
+
+
+def test_losses_between_known_errors_are_interpolated():
+    losses, known = np.array([[1.0, 2.0, 4.0]], np.float32), np.array([0.1, 0.2, 0.4], np.float32)
+    for error, wanted in ((0.05, 0.5), (0.1, 1.0), (0.15, 1.5), (0.4, 4.0), (0.9, 4.0)):
+        assert interpolate(losses, known, error)[0] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_precisions_to_choose_from_cover_all_dimensions_and_stay_few():
+    for n_dense in (16, 48, 128, 768, 4096):
+        found = list_precisions(n_dense)
+        assert (n_dense, 0) in found
+        assert (0, n_dense) in found
+        assert len(found) == len(set(found)) < 1200
+        assert all(n % 16 == 0 for pair in found for n in pair)
