@@ -15,9 +15,9 @@ from cccf_index._check import NotFittedError
 from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.query_vectors import transform_queries
-from cccf_index.learning.allocation import Allocation, ListEnds, Offers
+from cccf_index.learning.allocation import LISTS, Allocation, ListEnds, Offers
 from cccf_index.learning.alternation import Encoder, learn_codes
-from cccf_index.learning.dense import DenseSpace
+from cccf_index.learning.dense import LEADING, DenseSpace
 from cccf_index.learning.encoding import RowEncoder
 from cccf_index.learning.heads import Heads
 from cccf_index.learning.history import Iteration
@@ -66,7 +66,8 @@ class CompositionalQuantizer:
         components (`max_active`, by default a quarter of `n_components`). None gives all items codes of the same
         length.
     k : int
-        With `bytes_per_item`: the length of the lists that codes are chosen for.
+        With `bytes_per_item`: the length of the lists that codes are chosen for. Lists of a tenth of it count as much,
+        and ten times as long ones a little.
 
     Attributes
     ----------
@@ -398,7 +399,13 @@ class CompositionalQuantizer:
         if plan.bytes_per_item is not None:
             n_dense, m, kinds = len(arrays["space.items"]), len(arrays["ends.probes"]), len(arrays["precisions"])
             shapes |= {"space.queries": (n_dense, p), "space.items": (n_dense, p), "space.sizes": (n_dense,)}
-            shapes |= {"ends.probes": (m, p), "ends.lasts": (2, m), "ends.shares": (2,), "spare": (1,)}
+            leading = min(LEADING, int(np.count_nonzero(arrays["space.sizes"])))
+            shapes |= {
+                "ends.probes": (m, leading),
+                "ends.lasts": (len(LISTS), m),
+                "ends.shares": (len(LISTS),),
+                "spare": (1,),
+            }
             shapes |= {"precisions": (kinds, 2), "errors": (kinds,), "prices": (kinds,)}
         for name, shape in shapes.items():
             kind = np.int64 if name == "precisions" else np.float32

@@ -231,15 +231,17 @@ def _warm_refine() -> None:
 def _warm_quantizer(shape: tuple[int, int]) -> None:
     """Train an index of vectors, encode items and users, and search."""
     items, users = _make_vectors(120, DIMENSION), _make_vectors(80, DIMENSION)
-    quantizer = CompositionalQuantizer(*shape, sweeps=1, verbose=False).fit(items, users)
-    index = IndexCCCF(*shape, "auto", quantizer=quantizer)
-    for writeable in (True, False):
-        items.flags.writeable = users.flags.writeable = writeable
-        index.add(items)
-        for coded in (False, True):
-            index.search(users, 5, params=SearchParametersCCCF(coded=coded))
-        quantizer.encode_items(items)
-        quantizer.encode_users(users)
+    for budget in (None, 1000):
+        quantizer = CompositionalQuantizer(*shape, sweeps=1, bytes_per_item=budget, verbose=False).fit(items, users)
+        index = IndexCCCF(*shape, "auto", quantizer=quantizer)
+        for writeable in (True, False):
+            items.flags.writeable = users.flags.writeable = writeable
+            index.add(items)
+            for coded in (False, True):
+                for x in (users, users[:1]):
+                    index.search(x, 5, params=SearchParametersCCCF(coded=coded))
+            quantizer.encode_items(items)
+            quantizer.encode_users(users)
 
 
 def _warm_models(shape: tuple[int, int]) -> None:

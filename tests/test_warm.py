@@ -68,12 +68,14 @@ for scale, factor in ((100, 1), (100, 9), ("auto", 1), (None, 1), (100, 2000)):
 np.save(os.path.join(folder, "items.npy"), rng.standard_normal((900, 24)).astype(np.float32))
 mapped = np.load(os.path.join(folder, "items.npy"), mmap_mode="r")
 for embeddings in (np.array(mapped), mapped, mapped.astype(np.float64)):
-    index = ci.IndexCCCF.from_embeddings(embeddings, embeddings[:200], G, r)
-    index.add(embeddings[:5])
-    ci.write_index(index, path)
-    for one in (index, ci.read_index(path, mmap=True)):
-        one.search(embeddings[:3], 10)
-        one.search(embeddings[:3], 10, params=ci.SearchParametersCCCF(coded=True))
+    for shape in ((), (G, r)):
+        index = ci.IndexCCCF.from_embeddings(embeddings, embeddings[:200], *shape)
+        index.add(embeddings[:5])
+        ci.write_index(index, path)
+        for one in (index, ci.read_index(path, mmap=True)):
+            for queries in (embeddings[:3], embeddings[:1]):
+                one.search(queries, 10)
+                one.search(queries, 10, params=ci.SearchParametersCCCF(coded=True))
 for dtype in (np.float32, np.float16):
     np.save(os.path.join(folder, "full.npy"), np.vstack([mapped, mapped[:5]]).astype(dtype))
     for mode in (None, "r"):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 # Parameters whose flag is not called like them, with or without `n_`: the first of these flags that the command has.
 ALIASES = {
+    "bytes_per_item": ("bytes",),
     "k": ("k_core",),
     "num_threads": ("threads",),
     "user_items": ("ratings",),

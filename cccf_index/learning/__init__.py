@@ -9,6 +9,8 @@
 | `rows` | codes of many rows, and one update of all of them |
 | `alternation` | updates of both sides in turn, until the error hardly falls |
 | `probes` | example users: items at the head of their lists count more |
+| `dense` | the space of dense components |
+| `allocation` | which item gets which code, under a budget of bytes |
 | `encoding` | vectors to packed codes in one pass |
 | `heads` | queries that are fitted to the head of their own list |
 | `history` | the error after each sweep |

@@ -9,7 +9,6 @@ other item, also if it is added later.
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,52 +26,63 @@ from cccf_index.learning.sides import Sides, sample_by_size, sample_rows
 
 WEIGHT_BYTES = 2  # of a dense component; those of binary ones take a byte
 PROBES = 2048  # example queries
-SHORTER = 10  # lists of k items, and of a tenth of them, count alike
+LISTS = {1.0: 1.0, 0.1: 1.0, 10.0: 0.3}  # lists of so many times k items, and how much each counts
 EXAMPLES = 1024  # items on which the errors of precisions are measured
 TRIED = 4096  # items on which allocations are compared
 MOST_PRECISIONS = 3  # that items get
 ERRORS = np.float32(2.0) ** -np.arange(9, dtype=np.float32)  # for which losses are measured; others lie between
 SPARE = 1e-3  # of the mean loss: what an item counts even if it is near the end of no list
 BATCH = 64  # probes that are compared with all items at a time
-BISECTIONS = 40
+BISECTIONS = 32
 
 
 class ListEnds(NamedTuple):
-    """Example queries of equal lengths, and the score of the last item of their lists."""
+    """Example queries of equal lengths, and the score of the last item of their lists.
 
-    probes: NDArray[np.float32]  # (m, p)
-    lasts: NDArray[np.float32]  # (2, m): of the longer and the shorter list
-    shares: NDArray[np.float32]  # (2,): what a place of such a list counts, so that all lists together count 1
+    Queries and items are known by their leading coordinates: what the others add does not change who is near the end.
+    """
+
+    probes: NDArray[np.float32]  # (m, leading coordinates)
+    lasts: NDArray[np.float32]  # (lists, m)
+    shares: NDArray[np.float32]  # (lists,): what a place of such a list counts, so that all lists together count 1
 
     @classmethod
-    def find(cls, sides: Sides, space: DenseSpace, k: int, rng: np.random.Generator) -> ListEnds:
-        """Sample queries, and find the last items of their lists of k items, and of fewer."""
+    def find(
+        cls, sides: Sides, items: NDArray[np.float32], space: DenseSpace, k: int, rng: np.random.Generator
+    ) -> ListEnds:
+        """Sample queries, and find the last items of their lists of k items, of fewer and of more.
+
+        items: the leading coordinates of those of `sides`.
+        """
         probes = sides.users[sample_rows(len(sides.users), PROBES, rng)]
+        probes = probes @ space.queries[: items.shape[1]].T
         # errors are alike in all directions in which queries have the same size: they are as large as the query is long
-        directions = space.queries / np.maximum(space.sizes, np.finfo(np.float32).tiny)[:, None]
-        sizes = np.linalg.norm(probes @ directions.T, axis=1) / np.float32(np.sqrt(probes.shape[1]))
+        sizes = np.linalg.norm(probes / space.leading_sizes, axis=1) / np.float32(np.sqrt(items.shape[1]))
         probes = np.ascontiguousarray(probes[sizes > 0] / sizes[sizes > 0, None])
         n_items = float(sides.numbers.sum())
-        lengths = [max(1, min(n, int(n_items) // 10)) for n in (k, k // SHORTER)]
+        lengths = [max(1, min(int(n * k), int(n_items) // 10)) for n in LISTS]
         lasts = np.empty((len(lengths), len(probes)), np.float32)
         n_batches = -(-len(probes) // BATCH)  # of one size, whatever the threads: BLAS rounds depending on the batch
 
         def work(start: int, stop: int) -> None:
             for batch in range(start, stop):
                 rows = range(len(probes) * batch // n_batches, len(probes) * (batch + 1) // n_batches)
-                scores = probes[rows.start : rows.stop] @ sides.items.T
+                scores = probes[rows.start : rows.stop] @ items.T
                 for row, line in zip(rows, scores, strict=True):
                     lasts[:, row] = [find_largest(line, length, sides.numbers)[0] for length in lengths]
 
         _threads.run_chunks(work, n_batches, _threads.thread_count(0), least=1, most=4)
-        shares = 1 / (np.array(lengths) * len(lengths) * max(1, len(probes)))
+        shares = np.array([*LISTS.values()]) / (sum(LISTS.values()) * np.array(lengths) * max(1, len(probes)))
         return cls(probes, lasts, shares.astype(np.float32))
 
     def count_losses(
-        self, centred: NDArray[np.float32], lengths: NDArray[np.float32], errors: NDArray[np.float32]
+        self, items: NDArray[np.float32], lengths: NDArray[np.float32], errors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Return the losses (n, any) of centred items (n, p) by errors (any,), which are shares of `lengths` (n,)."""
-        m, n = len(self.probes), len(centred)
+        """Return the losses (n, any) by errors (any,), which are shares of `lengths` (n,).
+
+        items: leading coordinates (n, any).
+        """
+        m, n = len(self.probes), len(items)
         table = pad_columns(np.ascontiguousarray(self.probes.T))
         missing = ((0, 0), (0, table.shape[1] - m))
         lasts = np.pad(self.lasts, missing)
@@ -81,7 +91,7 @@ class ListEnds(NamedTuple):
 
         def work(start: int, stop: int) -> None:
             scores = np.empty((dense_rows.TILE, dense_rows.COLUMNS), np.float32)
-            dense_rows.count_losses(centred, lengths, table, lasts, shares, errors, scores, losses, start, stop)
+            dense_rows.count_losses(items, lengths, table, lasts, shares, errors, scores, losses, start, stop)
 
         _threads.run_chunks(work, n, _threads.thread_count(0), least=64, most=2048)
         return losses
@@ -153,9 +163,9 @@ class Allocation(NamedTuple):
 
     def assign(self, centred: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the kind of the code of each centred item (n, p): a row of `precisions`."""
-        centred = np.ascontiguousarray(centred)
-        lengths = measure_lengths(self.space, centred)
-        losses = self.ends.count_losses(centred, lengths, self.errors)
+        leading = self.space.map_leading(np.ascontiguousarray(centred))
+        lengths = self.space.measure(leading)
+        losses = self.ends.count_losses(leading, lengths, self.errors)
         return np.argmin(losses + self.spare * lengths[:, None] * self.errors + self.prices, axis=1)
 
     def round_items(self, centred: NDArray[np.float32], kinds: NDArray[np.int64]) -> DenseRows:
@@ -191,13 +201,14 @@ class Offers(NamedTuple):
         binary: the bytes of an item with a binary code, and what such codes decode to, (n, p), of the items of `sides`.
         """
         space = DenseSpace.learn(sides, rng)
-        ends, lengths = ListEnds.find(sides, space, k, rng), measure_lengths(space, sides.items)
-        whole = ends.count_losses(sides.items, lengths, ERRORS)
+        leading = space.map_leading(sides.items)
+        ends, lengths = ListEnds.find(sides, leading, space, k, rng), space.measure(leading)
+        whole = ends.count_losses(leading, lengths, ERRORS)
         spare = np.array(
             [SPARE * (sides.numbers @ whole[:, 0]) / max(float(sides.numbers @ lengths), 1e-30)], np.float32
         )
         whole += spare * lengths[:, None] * ERRORS
-        sizes, errors, precisions = measure_kinds(sides, space, lengths, whole[:, 0], binary, rng)
+        sizes, errors, precisions = measure_kinds(sides, space, whole[:, 0], binary, rng)
         rows, counts = sample_by_size(whole[:, 0] * sides.numbers, TRIED, rng)
         order = np.argsort(ERRORS)
         losses = [interpolate(whole[rows][:, order], ERRORS[order], error) for error in errors]
@@ -205,27 +216,26 @@ class Offers(NamedTuple):
         return cls(space, ends, precisions, errors, choice, spare)
 
     def allocate(self, budget: float) -> Allocation:
-        """Choose the kinds of codes and the price of a byte, so that items take `budget` bytes in the mean."""
-        choice = self.choice
-        others = [kind for kind in choice.find_hull() if kind != 0]
-        best: tuple[float, list[int]] = (np.inf, [0])
-        for n in range(min(MOST_PRECISIONS, len(others)) + 1):
-            for chosen in combinations(others, n):
-                best = min(best, (choice.take([0, *chosen]).spend(budget)[1], [0, *chosen]))
-        kinds = best[1]
+        """Choose the kinds of codes and the price of a byte, so that items take `budget` bytes in the mean.
+
+        Kinds are chosen one after the other, each so that the least is lost.
+        """
+        choice, kinds = self.choice, [0]
+        others, lost = choice.find_hull(), choice.take([0]).spend(budget)[1]
+        while len(kinds) <= MOST_PRECISIONS:
+            found = [(choice.take([*kinds, kind]).spend(budget)[1], kind) for kind in others if kind not in kinds]
+            if not found or min(found)[0] >= lost:
+                break
+            lost, kind = min(found)
+            kinds.append(kind)
+        kinds.sort(key=lambda kind: float(choice.sizes[kind]))
         prices = (choice.take(kinds).spend(budget)[0] * choice.sizes[kinds]).astype(np.float32)
         return Allocation(self.space, self.ends, self.precisions[kinds], self.errors[kinds], prices, self.spare)
-
-
-def measure_lengths(space: DenseSpace, centred: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the deviation of the scores of each centred item."""
-    return space.measure(space.map_items(centred))
 
 
 def measure_kinds(
     sides: Sides,
     space: DenseSpace,
-    lengths: NDArray[np.float32],
     losses: NDArray[np.float32],
     binary: tuple[float, NDArray[np.float32]],
     rng: np.random.Generator,
@@ -237,7 +247,8 @@ def measure_kinds(
     chances = np.maximum(losses * sides.numbers, np.finfo(np.float32).tiny)
     n = min(EXAMPLES, len(chances))
     rows = np.sort(rng.choice(len(chances), n, replace=False, p=chances / chances.sum()))
-    x, own = space.map_items(sides.items[rows]), np.maximum(lengths[rows], np.finfo(np.float32).tiny)
+    x = space.map_items(sides.items[rows])
+    own = np.maximum(space.measure(x), np.finfo(np.float32).tiny)
 
     def measure_error(coded: NDArray[np.float32]) -> float:
         return float((space.measure(x - coded) / own).mean())

@@ -14,6 +14,7 @@ from cccf_index.kernels.limits import DENSE_STEP
 from cccf_index.learning.rows import multiply_rows
 from cccf_index.learning.sides import Sides
 
+LEADING = 128  # coordinates that tell well enough which items are near the end of a list
 LEAST_SIZE = 1e-4  # of queries in a direction, relative to the first
 UNSEEN = 0.1  # queries have at least so many times the energy that one direction of one example query has on average
 
@@ -55,6 +56,15 @@ class DenseSpace(NamedTuple):
         """Return the coordinates of centred items (n, n_dense)."""
         return multiply_rows(centred, np.ascontiguousarray(self.items.T), 0)
 
+    def map_leading(self, centred: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the first coordinates of centred items (n, any): LEADING of them, or all."""
+        return multiply_rows(centred, np.ascontiguousarray(self.items[: len(self.leading_sizes)].T), 0)
+
+    @property
+    def leading_sizes(self) -> NDArray[np.float32]:
+        """The deviation of queries in the first coordinates, without padding."""
+        return self.sizes[: min(LEADING, int(np.count_nonzero(self.sizes)))]
+
     def code_users(self, users: NDArray[np.float32]) -> DenseRows:
         """Return the dense components of users (n, p): all coordinates in a byte each."""
         x = multiply_rows(users, np.ascontiguousarray(self.queries.T), 0)
@@ -65,8 +75,8 @@ class DenseSpace(NamedTuple):
         return round_rows(x, np.square(self.sizes), precision)
 
     def measure(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the deviation of the scores of items by their coordinates (n, n_dense)."""
-        return np.linalg.norm(x * self.sizes, axis=1)
+        """Return the deviation of the scores of items by their coordinates, or the first of them, (n, any)."""
+        return np.linalg.norm(x * self.sizes[: x.shape[1]], axis=1)
 
 
 def round_rows(x: NDArray[np.float32], squares: NDArray[np.float32], precision: tuple[int, int]) -> DenseRows:
