@@ -8,7 +8,7 @@ import pytest
 import cccf_index as ci
 from cccf_index import IndexCCCF, SearchParametersCCCF
 from cccf_index.evaluation import recall
-from cccf_index.learning.allocation import Choice, interpolate, list_precisions
+from cccf_index.learning.allocation import ERRORS, Choice, interpolate, list_precisions
 from cccf_index.quantizer import CompositionalQuantizer
 
 EVERY = SearchParametersCCCF(prune=False)
@@ -205,9 +205,12 @@ def test_prices_spend_the_budget_where_most_is_lost():
 
 
 def test_losses_between_known_errors_are_interpolated():
-    losses, known = np.array([[1.0, 2.0, 4.0]], np.float32), np.array([0.1, 0.2, 0.4], np.float32)
-    for error, wanted in ((0.05, 0.5), (0.1, 1.0), (0.15, 1.5), (0.4, 4.0), (0.9, 4.0)):
-        assert interpolate(losses, known, error)[0] == pytest.approx(wanted, rel=1e-5)
+    losses = np.stack([ERRORS, 2 * ERRORS**2]).astype(np.float32)
+    errors = np.array([1.5, 1.0, 0.75, 0.5, 0.3, ERRORS[-1], ERRORS[-1] / 2], np.float32)
+    found = interpolate(losses, errors)
+    np.testing.assert_allclose(found[0], np.minimum(errors, 1), rtol=1e-5)
+    np.testing.assert_allclose(found[1, 1:4], [2.0, 1.25, 0.5], rtol=1e-5)
+    assert found[1, -1] == pytest.approx(found[1, -2] / 2, rel=1e-5)
 
 
 def test_precisions_to_choose_from_cover_all_dimensions_and_stay_few():

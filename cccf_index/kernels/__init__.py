@@ -9,7 +9,7 @@ From the outside in, a search goes through
 | `bounds` | how good a block can be at most, so that most are skipped |
 | `sketches` | queries prepared for 16-bit estimates of scores |
 | `block` | the estimates of 64 rows at a time, in LLVM's vectors |
-| `dense` | the same for rows with a dense component: products in integers |
+| `dense` | the same for rows with a dense component, by `dense_products` in integers |
 | `filters` | deleted and excluded items |
 | `collection` | rows that may be good enough, and what the k best of them reach at least |
 | `scoring` | exact scores of the few rows that are left |

@@ -189,7 +189,9 @@ class Offers(NamedTuple):
     ends: ListEnds
     precisions: NDArray[np.int64]  # (kinds, 2), the binary code first
     errors: NDArray[np.float32]  # (kinds,)
-    choice: Choice
+    choice: Choice  # of a sample of the items, to compare kinds
+    whole: NDArray[np.float32]  # (n, ERRORS): losses of all items by errors of some sizes,
+    numbers: NDArray[np.float64]  # (n,): and how many items each stands for
     spare: NDArray[np.float32]  # (1,)
 
     @classmethod
@@ -210,10 +212,8 @@ class Offers(NamedTuple):
         whole += spare * lengths[:, None] * ERRORS
         sizes, errors, precisions = measure_kinds(sides, space, whole[:, 0], binary, rng)
         rows, counts = sample_by_size(whole[:, 0] * sides.numbers, TRIED, rng)
-        order = np.argsort(ERRORS)
-        losses = [interpolate(whole[rows][:, order], ERRORS[order], error) for error in errors]
-        choice = Choice(sizes, np.stack(losses, axis=1), sides.numbers[rows] * counts)
-        return cls(space, ends, precisions, errors, choice, spare)
+        choice = Choice(sizes, interpolate(whole[rows], errors), sides.numbers[rows] * counts)
+        return cls(space, ends, precisions, errors, choice, whole, sides.numbers, spare)
 
     def allocate(self, budget: float) -> Allocation:
         """Choose the kinds of codes and the price of a byte, so that items take `budget` bytes in the mean.
@@ -229,7 +229,9 @@ class Offers(NamedTuple):
             lost, kind = min(found)
             kinds.append(kind)
         kinds.sort(key=lambda kind: float(choice.sizes[kind]))
-        prices = (choice.take(kinds).spend(budget)[0] * choice.sizes[kinds]).astype(np.float32)
+        sizes = choice.sizes[kinds]
+        price = Choice(sizes, interpolate(self.whole, self.errors[kinds]), self.numbers).spend(budget)[0]
+        prices = (price * sizes).astype(np.float32)
         return Allocation(self.space, self.ends, self.precisions[kinds], self.errors[kinds], prices, self.spare)
 
 
@@ -261,13 +263,17 @@ def measure_kinds(
     return np.array(sizes), np.array(errors, np.float32), np.array(precisions, np.int64)
 
 
-def interpolate(losses: NDArray[np.float32], known: NDArray[np.float32], error: float) -> NDArray[np.float32]:
-    """Return losses (n,) for an error, from those (n, any) for known ones, which ascend."""
-    if error <= known[0]:
-        return losses[:, 0] * np.float32(error / known[0])
-    i = min(int(np.searchsorted(known, error)), len(known) - 1)
-    share = np.float32(min(1.0, (error - known[i - 1]) / (known[i] - known[i - 1])))
-    return (1 - share) * losses[:, i - 1] + share * losses[:, i]
+def interpolate(losses: NDArray[np.float32], errors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return losses (n, any) by some errors, from those by ERRORS; below the least they are proportional."""
+    found = np.empty((len(losses), len(errors)), np.float32)
+    for place, error in enumerate(errors):
+        i = int(np.clip(np.searchsorted(-ERRORS, -error), 1, len(ERRORS) - 1))  # ERRORS fall
+        if error <= ERRORS[-1]:
+            found[:, place] = losses[:, -1] * (error / ERRORS[-1])
+        else:
+            share = np.clip((error - ERRORS[i]) / (ERRORS[i - 1] - ERRORS[i]), 0, 1)
+            found[:, place] = share * losses[:, i - 1] + (1 - share) * losses[:, i]
+    return found
 
 
 def list_precisions(n_dense: int) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cccf_index.codes import word_layout
 from cccf_index.dense import DenseRows
-from cccf_index.kernels.dense import OCTETS
+from cccf_index.kernels.dense_products import OCTETS
 from cccf_index.kernels.layout import DENSE_NAMES, INTEGER_TYPES, SegmentTables, freeze, make_record
 from cccf_index.kernels.limits import COARSE_ERROR, MAX_SHIFT
 from cccf_index.kernels.lookup import find_rows

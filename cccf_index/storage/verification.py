@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import code_size
-from cccf_index.kernels.dense import OCTETS
+from cccf_index.kernels.dense_products import OCTETS
 from cccf_index.kernels.layout import FLOAT_TYPES, INTEGER_TYPES
 from cccf_index.kernels.limits import BLOCK, DENSE_STEP
 from cccf_index.storage.container import require
