@@ -1,11 +1,11 @@
-"""How much recall do bytes buy: codes of different lengths against the quantizers of faiss, from 16 to 150 bytes?
+"""How much recall do bytes buy: codes of different lengths against quantizers of faiss, from 16 to 150 bytes?
 
     python benchmarks/bench_bytes.py --data DIR --save
     python benchmarks/bench_bytes.py --data DIR --times --save
 
 Factors have 128 dimensions (see catalogues.py); queries are users that no method was trained on. Recall at k is the
 share of the factors' own top k that is among the k items found. The bytes of CCCF are those of the whole index, with
-ids and tables; those of the others are of codes alone. The third part are texts: sentence embeddings of 384
+ids and tables; those of the others are of codes alone. Last come texts: sentence embeddings of 384
 dimensions, searched with other texts, and with the items themselves.
 
 With --times: microseconds per query in a batch, on one thread, of an index of 28 bytes per item, beside codes of the
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 from catalogues import ALS, fit_als, fit_mf
-from common import IMAGES, RIDGES, load_ratings, make_parser, print_machine, save_results
+from common import IMAGES, RIDGES, load_ratings, make_parser, print_machine, read_results, save_results
 from numpy.typing import NDArray
 from texts import embed_texts
 
@@ -30,13 +30,12 @@ from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import recall
 from cccf_index.quantizer import CompositionalQuantizer
 
-BUDGETS: tuple[float, ...] = (16, 24, 28, 36, 48, 64, 96, 128)
+BUDGETS: tuple[float, ...] = (16, 24, 28, 36, 48, 64, 96)
 BUDGETS_OF_TEXTS: tuple[float, ...] = (48, 96)
 LENGTHS = (10, 100, 1000)
 QUERIES = 1024
 REPEATS = 7
-DATASETS = ("gowalla", "ciao", "ml-1m", "amazon-dfm")
-POINTS = 64  # items for each centroid of PQ; the default of faiss, 256, takes minutes
+DATASETS = ("gowalla", "ml-1m", "amazon-dfm", "ciao")
 
 
 class Case(NamedTuple):
@@ -70,11 +69,9 @@ def make_case(data: str, dataset: str) -> Case:
 
 def list_peers(d: int) -> Iterator[tuple[str, str]]:
     """Yield families of quantizers, and descriptions of them by faiss's factory."""
-    for n_bytes in (16, 32, 64) if d == 128 else (48, 96):
-        yield "PQ", f"PQ{n_bytes}x8"
     for bits in (4, 6, 8):
         yield "SQ", f"RR{d},SQ{bits}"
-    for bits in range(1, 9):
+    for bits in (1, 2, 3, 4, 5, 6, 8):
         yield "RaBitQ", f"RR{d},RaBitQ{bits if bits > 1 else ''}"
         yield "EDEN", f"RR{d},EDEN{bits}"
     for bits in (2, 3, 4):
@@ -89,8 +86,6 @@ def measure_peers(one: Case, most: float) -> Iterator[dict[str, Any]]:
         index = faiss.index_factory(d, description, faiss.METRIC_INNER_PRODUCT)
         if index.sa_code_size() > most:
             continue
-        if family == "PQ":
-            index.pq.cp.max_points_per_centroid = POINTS
         index.train(one.items)
         index.add(one.items)
         seconds = time.perf_counter() - begin
@@ -152,12 +147,13 @@ def measure_times(one: Case) -> dict[str, dict[str, Any]]:
     return results
 
 
-def plot_curves(results: dict[str, list[dict[str, Any]]]) -> None:
+def plot_curves(results: dict[str, dict[str, Any]]) -> None:
     """Draw recall against bytes: a row for each length of lists, a column for each catalogue."""
     import matplotlib.pyplot as plt
 
     colours = plt.get_cmap("tab10").colors
-    families = list(dict.fromkeys(row["family"] for rows in results.values() for row in rows))
+    families = list(dict.fromkeys(row["family"] for rows in results.values() for row in rows.values()))
+    families.remove("TurboQuant")  # it is made for vectors of length 1
     figure, axes = plt.subplots(
         len(LENGTHS), len(results), figsize=(3.1 * len(results), 7.4), sharex=True, squeeze=False, layout="constrained"
     )
@@ -165,7 +161,7 @@ def plot_curves(results: dict[str, list[dict[str, Any]]]) -> None:
         for place, k in enumerate(LENGTHS):
             axis = axes[place, column]
             for number, family in enumerate(families):
-                own = sorted((row["bytes"], row["recall"][place]) for row in rows if row["family"] == family)
+                own = sorted((row["bytes"], row["recall"][place]) for row in rows.values() if row["family"] == family)
                 is_ours = family.startswith("CCCF")
                 style = (
                     {"linewidth": 2.4, "markersize": 5}
@@ -210,7 +206,7 @@ def main() -> None:
         if arguments.save:
             save_results("bytes-times", "python benchmarks/bench_bytes.py --data DIR --times --save", times)
         return
-    results: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name in arguments.only or (*DATASETS, "texts", "texts, items as queries"):
         if name.startswith("texts"):
             items, users, queries = embed_texts()
@@ -221,18 +217,18 @@ def main() -> None:
             one, budgets, most = make_case(arguments.data, name), BUDGETS, 150.0
         print(f"\n{name}: {len(one.items)} items of {one.items.shape[1]} dimensions, {len(one.queries)} queries\n")
         print("| | bytes | 10 | 100 | 1,000 | build, s |\n|---|---|---|---|---|---|")
-        results[name] = []
+        results[name] = {}
         for measured in (measure_budgets(one, budgets), measure_peers(one, most)):
             for row in measured:
-                results[name].append(row)
+                results[name][f"{row['family']}, {row['name']}"] = row
                 shares = " | ".join(f"{share:.3f}" for share in row["recall"])
                 print(
                     f"| {row['family']}: {row['name']} | {row['bytes']:.1f} | {shares} | {row['build, s']:.1f} |",
                     flush=True,
                 )
-    if arguments.save:
-        save_results("bytes", "python benchmarks/bench_bytes.py --data DIR --save", results)
-        plot_curves({name: rows for name, rows in results.items() if not name.startswith("texts")})
+        if arguments.save:
+            save_results("bytes", "python benchmarks/bench_bytes.py --data DIR --save", results, keep=True)
+            plot_curves({name: rows for name, rows in read_results("bytes").items() if name in DATASETS})
 
 
 if __name__ == "__main__":
