@@ -130,6 +130,7 @@ def measure_times(one: Case) -> dict[str, dict[str, Any]]:
         methods[f"{name}, real-valued queries"] = (index, one.queries, params)
         methods[f"{name}, coded queries"] = (index, index.quantizer.encode_users(one.queries), params)  # type: ignore
     results: dict[str, dict[str, Any]] = {name: {"us": [], "recall": []} for name in methods}
+    n_threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     for k in LENGTHS:
         best = dict.fromkeys(methods, np.inf)
@@ -143,7 +144,7 @@ def measure_times(one: Case) -> dict[str, dict[str, Any]]:
                     results[name]["recall"].append(float(share))
         for name in methods:
             results[name]["us"].append(best[name])
-    faiss.omp_set_num_threads(2)
+    faiss.omp_set_num_threads(n_threads)
     return results
 
 

@@ -2,7 +2,7 @@
 
 The values of a row take a byte in the first dimensions, half a byte in the next, and are zero in the rest (see
 `storage.precisions`). Both kinds are widened in registers, 16 at a time, and multiplied with 16 values of the query.
-Half bytes are also multiplied with a query of bytes, which is four times as fast.
+Half bytes are also multiplied with a query of bytes, which is faster.
 """
 
 from llvmlite import ir
