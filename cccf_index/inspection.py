@@ -143,7 +143,8 @@ def _count_unpruned(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.fl
     first = t.cell_starts[cell] + BLOCK * place
     alive = np.concatenate([[0], np.cumsum(~part.dead_mask)])
     rows = alive[np.minimum(first + BLOCK, t.cell_starts[cell + 1])] - alive[first]
-    d = len(t.centres) - t.n_dense
+    centres = part.segment.expand_centres()
+    d = len(centres) - t.n_dense
     binary, dense = (
         vectors[:, :d].reshape(len(vectors), n_components, -1),
         vectors[:, d : d + t.n_dense] / t.dense_metric,
@@ -151,7 +152,7 @@ def _count_unpruned(part: Part, vectors: NDArray[np.float32], kth: NDArray[np.fl
     squares = np.square(binary).sum(axis=2) @ (t.peaks > 0) + np.square(dense).sum(axis=1)[:, None] * (
         t.dense_peaks > 0
     )
-    products = np.concatenate([vectors[:, :d], dense], axis=1) @ t.centres
+    products = np.concatenate([vectors[:, :d], dense], axis=1) @ centres
     ball = products[:, cell] + np.sqrt(squares)[:, cell] * t.radii
     caps = np.abs(binary).sum(axis=2) @ t.peaks + np.linalg.norm(dense, axis=1)[:, None] * t.dense_peaks
     bound = np.minimum(ball, caps[:, cell]) + t.bias_peaks[cell]

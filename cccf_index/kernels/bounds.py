@@ -11,13 +11,15 @@ import numpy as np
 
 from cccf_index.kernels.decorators import ZERO, kernel
 from cccf_index.kernels.limits import LANE_MAX, TERM_DIVISOR
-from cccf_index.kernels.memory import find_query, power_of_two, read, view_row
+from cccf_index.kernels.linear_algebra import multiply_rows
+from cccf_index.kernels.memory import find_query, power_of_two, read, view_row, write
+from cccf_index.kernels.stored import has_component, has_dense
 
 TINY = 1e-37  # below, the rounding of float32 is not relative any more
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
 
 
-# O(cells * d), vectorised over the cells. Invariant: caps and slips are safe against rounding, and so are the radii.
+# O(cells * dimensions that they have). Invariant: caps and slips are safe against rounding, and so are the radii.
 @kernel
 def measure_cells(segment, call, i):
     """Measure the prepared query at place i of the tile against all cells.
@@ -28,13 +30,12 @@ def measure_cells(segment, call, i):
     """
     query, near_slips = find_query(call, i), view_row(call.near_slips, i, segment.n_cells, np.float32)
     query.floors, query.slope, query.weight_slip = segment.n_components + 1.0, 0.0, 0.0
-    n_cells, d = segment.n_cells, segment.n_components * call.n_bits
+    n_cells = segment.n_cells
     products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
     slips, norms = view_row(call.slips, i, n_cells, np.float32), view_row(call.norms, i, n_cells, np.float32)
     for c in range(n_cells):
         products[c], caps[c], slips[c], near_slips[c], norms[c] = 0, 0, 0, 0, 0
-    add_products(segment, call, ZERO, d, ZERO, segment.binary_stop, products)
-    add_products(segment, call, d, d + segment.n_dense, segment.dense_start, n_cells, products)
+    multiply_centres(segment, call, products)
     for c in range(segment.dense_start, n_cells):
         caps[c] = np.float32(query.dense_norm * (1 + 1e-4)) * read(segment.dense_peaks, c, np.float32)
         norms[c] = np.float32(query.dense_norm**2)
@@ -60,14 +61,34 @@ def measure_cells(segment, call, i):
 
 
 @kernel
-def add_products(segment, call, first, last, first_cell, last_cell, products):
-    """Add the products of some dimensions of the prepared query with the centres of some cells."""
-    for j in range(first, last):
-        value = read(call.vector, j, np.float32)
-        if value != 0:
-            row = view_row(segment.centres, j, segment.n_cells, np.float32)
-            for c in range(first_cell, last_cell):
-                products[c] += value * row[c]
+def multiply_centres(segment, call, products):
+    """Set the products, float32 (cells,), of the prepared query with the centres; those at zero are not stored."""
+    last = np.int64(-1)
+    for c in range(segment.n_cells):
+        start, stop = read(segment.centre_starts, c, np.int64), read(segment.centre_starts, c + 1, np.int64)
+        if start < stop:
+            group = read(segment.cell_groups, c, np.int64)
+            if group != last:
+                gather_components(segment, call, group)
+                last = group
+            n = stop - start
+            centre = view_row(segment.centres + 4 * start, ZERO, n, np.float32)
+            products[c] = multiply_rows(view_row(call.gathered, ZERO, n, np.float32), centre)
+
+
+@kernel
+def gather_components(segment, call, group):
+    """Fill `gathered` with the components of the prepared query that a group has, one after the other."""
+    place, d = ZERO, segment.n_components * call.n_bits
+    for k in range(segment.n_components):
+        if has_component(segment, group, k):
+            for j in range(k * call.n_bits, (k + 1) * call.n_bits):
+                write(call.gathered, place, read(call.vector, j, np.float32))
+                place += 1
+    if segment.n_dense and has_dense(segment, group):
+        for j in range(d, d + segment.n_dense):
+            write(call.gathered, place, read(call.vector, j, np.float32))
+            place += 1
 
 
 # Invariant: an item of cell c that is nearer to the centre than the first value returned scores less than the query's

@@ -48,9 +48,11 @@ _TABLES = (
     "factors",  # int16 (tile, G)
     "offsets",  # int16 (tile, G)
     "sums",  # float32 (tile, G * bytes of a code * SUMS): of real-valued queries, see `sketches.fill_sums`
-    "dense_values",  # int16 (tile, n_dense): of the dense component, see `dense`
-    "coarse_values",  # int8 (tile, 2, n_dense / 2): the same, rounded to a byte
-    "coarse_sums",  # int32 (tile, n_dense / DENSE_STEP + 1): of these, up to each block of dimensions
+    "dense_query",  # float32 (n_dense,): the dense component of a coded query
+    "dense_values",  # int8 (tile, n_dense): that of all queries, rounded; see `dense`
+    "dense_scales",  # float32 (tile, n_dense / DENSE_STEP): what 1 of a step's values is worth, at most 1,
+    "dense_sums",  # int32 (tile, n_dense / DENSE_STEP): their sum,
+    "dense_tails",  # float32 (tile, n_dense / DENSE_STEP): and the length of the query from the step on
     "products",  # float32 (tile, cells): see `bounds.measure_cells`
     "norms",  # float32 (tile, cells)
     "caps",  # float32 (tile, cells)
@@ -77,6 +79,7 @@ _TABLES = (
     "sketches",  # int16 (BLOCK,): of one block; or of a dense one int32 (2, BLOCK): its products
     "block_scores",  # int64 or float32 (BLOCK,), then float64: exact scores of a block
     "block_weights",  # int64 or float32 (BLOCK,): the weights of its rows in one component
+    "gathered",  # float32 (G * r + n_dense,): the components of it that a group has
     "vector",  # float32 (G * r + n_dense,): one query's expanded vector, or itself
     "reach",  # float32 (G,): the most that an item of weight 1 in component k can score with it
     "sketch_reach",  # float32 (G,): the largest |factor * agreement| of its sketches
@@ -92,9 +95,7 @@ QUERY_RECORD = np.dtype(
         ("unit", "f8"),  # what 1 of a sketch is worth
         ("dense_norm", "f8"),  # the length of its dense component
         ("dense_step", "f8"),  # what 1 of a product with dense values is worth, for a weight of 1,
-        ("dense_slip", "f8"),  # and how far it is off by rounding the query, for an item of length 1;
-        ("coarse_ratio", "f8"),  # what 1 of the values in a byte is worth of the others,
-        ("coarse_slip", "f8"),  # and how far they are off
+        ("dense_slip", "f8"),  # and how far it is off by rounding the query, for an item of length 1
         ("floors", "f8"),  # how far a sketch may be off by rounding down,
         ("slope", "f8"),  # by rounding the query, for each unit of distance from the centre of a cell,
         ("weight_slip", "f8"),  # and by rounding weights
@@ -118,11 +119,12 @@ def place_tables(
     It begins anywhere, and the record at the next cache line. The last two numbers are the tile and the capacity.
     """
     per_code, per_cell, collected, most = tile * n_components, tile * n_cells, tile * capacity, capacity + k
-    n_bytes, code_size = (n_bits + 7) // 8, n_words * word_size
+    n_bytes, code_size, n_steps = (n_bits + 7) // 8, n_words * word_size, n_dense // DENSE_STEP
     table_bytes = {
         "lookups": 32 * per_code * code_size * is_real, "factors": 2 * per_code, "offsets": 2 * per_code,
-        "sums": 4 * per_code * SUMS * n_bytes * is_real, "dense_values": 2 * tile * n_dense,
-        "coarse_values": tile * n_dense, "coarse_sums": 4 * tile * (n_dense // DENSE_STEP + 1),
+        "sums": 4 * per_code * SUMS * n_bytes * is_real, "dense_query": 4 * n_dense,
+        "dense_values": tile * n_dense, "dense_scales": 4 * tile * n_steps, "dense_sums": 4 * tile * n_steps,
+        "dense_tails": 4 * tile * n_steps,
         "products": 4 * per_cell, "norms": 4 * per_cell, "caps": 4 * per_cell,
         "slips": 4 * per_cell, "near_slips": 4 * per_cell, "next_block": 8 * per_cell, "keys": 4 * n_cells,
         "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile, "min_distances": 8 * tile,
@@ -130,7 +132,8 @@ def place_tables(
         "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected, "bins": 4 * tile * BINS,
         "chosen_ranks": 8 * most, "identities": 8 * most, "sort_keys": 16 * most, "sort_places": 8 * most,
         "sort_counts": 4 * BUCKETS, "sketches": 8 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
-        "vector": 4 * (n_components * n_bits + n_dense), "reach": 4 * n_components, "sketch_reach": 4 * n_components,
+        "vector": 4 * (n_components * n_bits + n_dense), "gathered": 4 * (n_components * n_bits + n_dense),
+        "reach": 4 * n_components, "sketch_reach": 4 * n_components,
         "sketch_error": 4 * n_components, "excluded_slots": 2 * HASH_SLOTS * tile,
     }  # fmt: skip
     lines = [-(-size // LINE) for size in (CALL_RECORD.itemsize, *(table_bytes[name] for name in _TABLES))]

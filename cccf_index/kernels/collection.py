@@ -43,7 +43,7 @@ def start_collection(segment, call, q, i):
         if not call.exact:
             write(call.slips, place, np.float32(0))
     if not call.exact:
-        query.floors, query.weight_slip = 0.0, 0.0
+        query.floors, query.weight_slip, query.dense_slip = 0.0, 0.0, 0.0
     query.rounding = call.slack * largest + TINY
     query.worst = unrank(read(call.ranks, q * call.k, np.int64), call.is_float)
     query.n, query.above = 0, 0

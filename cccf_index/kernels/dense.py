@@ -1,6 +1,7 @@
 """The dense component: queries prepared for it, estimates of blocks of rows, and exact scores.
 
-Half bytes are first multiplied with a query of bytes: most rows need no more.
+Estimates multiply a query that is rounded to bytes, 16 dimensions at a time at a scale of their own. The first
+dimensions hold most of the energy: what the others can add at most rules out most rows.
 """
 
 from typing import Any
@@ -10,35 +11,23 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, ZERO, kernel
-from cccf_index.kernels.dense_products import (
-    find_reaching,
-    multiply_coarse,
-    multiply_exact,
-    multiply_four,
-    multiply_four_coarsely,
-    multiply_rounded,
-)
-from cccf_index.kernels.limits import BLOCK, DENSE_STEP, DENSE_SUM, HALF_MIN, HALF_STEP, VALUE_MAX
-from cccf_index.kernels.memory import find_query, lowest_bit, read, view_row, write
+from cccf_index.kernels.dense_products import add_steps, find_reaching, multiply_floats, multiply_integers
+from cccf_index.kernels.limits import BLOCK, COARSE_VALUE_MAX, DENSE_STEP, FIRST_STEPS, QUAD, STRIP
+from cccf_index.kernels.memory import find_query, read, view_row
 from cccf_index.kernels.stored import bias_scale, read_bias, read_run, read_weight
 
-FLOAT_ERROR = 1e-5  # of an estimate in float32
+FLOAT_ERROR = 1e-4  # of an estimate in float32: more than a rounding for each of MAX_DENSE / DENSE_STEP steps
+LEAST_STEP = 1e-30  # smaller values are taken for zero
 
 
 @kernel
-def has_dense(segment, group):
-    """Whether the rows of a group have a dense component."""
-    return read(segment.precisions, 2 * group, np.int64) + read(segment.precisions, 2 * group + 1, np.int64) > 0
-
-
-@kernel
-def locate_dense(segment, group, place):
-    """Return the address of the values of a group's row, its bytes, and how many dimensions take 8 and 4 bits."""
+def locate_row(segment, group, place):
+    """Return the address of the first values of a group's row, and how many dimensions take 8 and 4 bits."""
     n_full = read(segment.precisions, 2 * group, np.int64)
     n_half = read(segment.precisions, 2 * group + 1, np.int64)
-    size = n_full + n_half // 2
     start = segment.dense_octets + read(segment.dense_starts, group, np.int64)
-    return start + place * size, size, n_full, n_half
+    number = place % STRIP
+    return start + (place - number) * (n_full + n_half // 2) + QUAD * number, n_full, n_half
 
 
 @kernel
@@ -50,164 +39,130 @@ def read_dense_weight(segment, group, place, number):
 
 @kernel
 def prepare_dense_code(segment, call, q, i, number):
-    """Prepare the dense component of coded query q at place i of the tile; return its length.
-
-    Filled are its values as int16, its part of `vector`, and in the query's record what a product is worth.
-    """
-    query, n, d = find_query(call, i), call.n_dense, segment.n_components * call.n_bits
+    """Prepare the dense component of coded query q at place i of the tile; see `prepare_dense`."""
     # in integers, the others' weights are finer by the factor by which items' dense weights are
     weight = np.float64(read(call.weights, q * call.n_weights + segment.n_components, number)) / segment.dense_unit
-    square = 0.0
-    for j in range(n):
-        value = read(call.dense, q * n + j, np.int8)
-        write(call.dense_values, i * n + j, np.int16(value))
-        size = weight * value / read(segment.dense_metric, j, np.float32)
-        write(call.vector, d + j, np.float32(size))
-        square += size * size
-    query.dense_step, query.dense_slip = weight * segment.dense_unit, 0.0
-    query.coarse_ratio, query.coarse_slip = 1.0, 0.0
-    round_coarsely(segment, call, i, 1.0)
-    return np.sqrt(square)
+    values = view_row(call.dense_query, ZERO, call.n_dense, np.float32)
+    for j in range(call.n_dense):
+        values[j] = weight * read(call.dense, q * call.n_dense + j, np.int8)
+    return prepare_dense(segment, call, i, values)
 
 
 @kernel
 def prepare_dense_vector(segment, call, q, i):
-    """Prepare the dense component of real-valued query q at place i of the tile; see `prepare_dense_code`."""
-    query, n, d = find_query(call, i), call.n_dense, segment.n_components * call.n_bits
-    values = view_row(call.vectors + 4 * (q * (d + n) + d), ZERO, n, np.float32)
-    peak, square, off = 0.0, 0.0, 0.0
-    for j in range(n):
-        peak = max(peak, np.float64(abs(values[j])))
-    most = np.float64(min(DENSE_SUM // ((VALUE_MAX + 1) * n), 2**15 - 1))
-    step = peak / most
-    for j in range(n):
-        rounded, metric = np.rint(values[j] / step) if step > 0 else 0.0, read(segment.dense_metric, j, np.float32)
-        write(call.dense_values, i * n + j, np.int16(rounded))
-        size = np.float64(values[j]) / metric
-        write(call.vector, d + j, np.float32(size))
-        square += size * size
-        off += (size - step * rounded / metric) ** 2
-    query.dense_step, query.dense_slip = step * segment.dense_unit, np.sqrt(off)
-    query.coarse_ratio = most / VALUE_MAX
-    query.coarse_slip = step * np.sqrt(round_coarsely(segment, call, i, most / VALUE_MAX)) + query.dense_slip
-    return np.sqrt(square)
+    """Prepare the dense component of real-valued query q at place i of the tile; see `prepare_dense`."""
+    d = segment.n_components * call.n_bits
+    address = call.vectors + 4 * (q * (d + call.n_dense) + d)
+    return prepare_dense(segment, call, i, view_row(address, ZERO, call.n_dense, np.float32))
 
 
+# O(dimensions). Invariant: the rounded query is off by `dense_slip`, in the metric, or less.
 @kernel
-def round_coarsely(segment, call, i, ratio):
-    """Round the int16 values of the query at place i of the tile to bytes, 1 of which is worth `ratio` of them.
+def prepare_dense(segment, call, i, values):
+    """Round the values of a query's dense component, float32 (n_dense,), at place i of the tile; return its length.
 
-    Return the square of what they are off by. Filled are also the sums up to each block of dimensions.
+    Filled are its part of `vector`, what estimates read of it, and in the query's record what they are worth.
     """
-    n, half, off, total = call.n_dense, DENSE_STEP // 2, 0.0, 0
-    for block in range(n // DENSE_STEP):
-        write(call.coarse_sums, i * (n // DENSE_STEP + 1) + block, np.int32(total))
-        for j in range(DENSE_STEP):
-            value = np.float64(read(call.dense_values, i * n + block * DENSE_STEP + j, np.int16))
-            rounded = np.rint(value / ratio)
-            metric = read(segment.dense_metric, block * DENSE_STEP + j, np.float32)
-            off += ((value - ratio * rounded) / metric) ** 2
-            place = i * n + block * half + j
-            write(call.coarse_values, place if j < half else place - half + n // 2, np.int8(rounded))
-            total += np.int64(rounded)
-    write(call.coarse_sums, i * (n // DENSE_STEP + 1) + n // DENSE_STEP, np.int32(total))
-    return off
-
-
-@kernel
-def multiply_all(n, row, stride, query, n_full, n_half, out):
-    """Write to `out`, int32, the products of n rows with a query of int16."""
-    for j in range(0, n - 3, 4):
-        multiply_four(row + j * stride, stride, query, n_full, n_half, out + 4 * j)
-    for j in range(n - n % 4, n):
-        write(out, j, multiply_rounded(row + j * stride, query, n_full, n_half))
-
-
-@kernel
-def multiply_all_coarsely(n, row, stride, query, n_half, far, out):
-    """Write to `out`, int32, the sums of n rows of half bytes with bytes of a query."""
-    for j in range(0, n - 3, 4):
-        multiply_four_coarsely(row + j * stride, stride, query, n_half, far, out + 4 * j)
-    for j in range(n - n % 4, n):
-        write(out, j, multiply_coarse(row + j * stride, query, n_half, far))
-
-
-@kernel
-def fill_integers(address, n, value):
-    """Set n int32 at an address."""
-    for j in range(n):
-        write(address, j, np.int32(value))
+    query, n, n_steps = find_query(call, i), call.n_dense, call.n_dense // DENSE_STEP
+    metric = view_row(segment.dense_metric, ZERO, n, np.float32)
+    vector = view_row(call.vector + 4 * segment.n_components * call.n_bits, ZERO, n, np.float32)
+    rounded, scales = view_row(call.dense_values, i, n, np.int8), view_row(call.dense_scales, i, n_steps, np.float32)
+    sums, tails = view_row(call.dense_sums, i, n_steps, np.int32), view_row(call.dense_tails, i, n_steps, np.float32)
+    for s in range(n_steps):
+        peak = np.float32(0)
+        for j in range(s * DENSE_STEP, (s + 1) * DENSE_STEP):
+            peak = max(peak, abs(values[j]))
+            vector[j] = values[j] / metric[j]
+        scales[s] = peak
+    peak, square, off = np.float32(0), 0.0, 0.0
+    for s in range(n_steps):
+        peak = max(peak, scales[s])
+    for s in range(n_steps - 1, -1, -1):
+        own, total = np.float64(scales[s]) / COARSE_VALUE_MAX, 0
+        inverse = 1 / own if own > LEAST_STEP else 0.0
+        for j in range(s * DENSE_STEP, (s + 1) * DENSE_STEP):
+            value = np.rint(values[j] * inverse)
+            rounded[j] = np.int8(value)
+            total += np.int64(value)
+            error = (values[j] - value * own) / metric[j]
+            square += np.float64(vector[j]) ** 2
+            off += error * error
+        sums[s], tails[s] = total, np.sqrt(square) * (1 + 1e-6)
+        scales[s] = scales[s] / peak if inverse > 0 else np.float32(0)
+    query.dense_step = np.float64(peak) / COARSE_VALUE_MAX * segment.dense_unit
+    query.dense_slip = np.sqrt(off) + FLOAT_ERROR * np.sqrt(square)
+    return np.sqrt(square)
 
 
 # O(n_full + n_half / 2) bytes read for each row. Invariant: no estimate of a row in the mask is off by more than
 # `dense_slip` times the length of the longest; all rows are in it that may reach the limit.
 @kernel
-def estimate_block(group, first, n, limit, length, segment, call, q, i):
+def estimate_block(group, first, n, block, limit, length, segment, call, q, i):
     """Fill `block_scores`, as float64, with estimates of the best of n rows of a group; return a mask of these.
 
     They are those that may reach a limit without their biases; the estimates include them. first: place of the first
-    row in the group; length: of the longest row.
+    row in the group, a multiple of STRIP; block: number of the block; length: of the longest row.
     """
-    query, n_dense = find_query(call, i), call.n_dense
-    row, size, n_full, n_half = locate_dense(segment, group, first)
-    values, step, slip = call.dense_values + 2 * i * n_dense, query.dense_step, query.dense_slip
-    products, coarse, ratio = call.sketches, call.sketches + 4 * BLOCK, np.float64(0)
-    if n_full > 0:
-        multiply_all(n, row, size, values, n_full, ZERO, products)
-    else:
-        fill_integers(products, BLOCK, ZERO)
-    if n_half > 0:
-        slip, ratio = query.coarse_slip, query.coarse_ratio * HALF_STEP
-        sums = call.coarse_sums + 4 * (i * (n_dense // DENSE_STEP + 1) + n_full // DENSE_STEP)
-        offset = HALF_MIN * (read(sums, n_half // DENSE_STEP, np.int32) - read(sums, ZERO, np.int32))
-        own = call.coarse_values + i * n_dense + n_full // 2
-        multiply_all_coarsely(n, row + n_full, size, own, n_half, n_dense // 2, coarse)
-        for j in range(n):
-            write(coarse, j, np.int32(read(coarse, j, np.int32) + offset))
-    else:
-        fill_integers(coarse, BLOCK, ZERO)
+    query, totals = find_query(call, i), view_row(call.sketches, ZERO, BLOCK, np.float32)
     weights = view_row(call.block_weights, ZERO, BLOCK, np.float32)
     place = read(segment.dense_bases, group, np.int64) + first
     read_run(segment.dense_weights, place, n, segment.dense_weight_size, segment.float_weights, weights)
-    reach = limit - (slip + FLOAT_ERROR * query.dense_norm) * length - FLOAT_ERROR * abs(limit)
-    reach = min(max(reach / step, -3e38), 3e38) if step > 0 else -np.inf
-    found = find_reaching(products, coarse, np.float32(ratio), call.block_weights, np.float32(reach))
+    found = find_best(group, first, n, block, limit - query.dense_slip * length, segment, call, i)
     found &= ~np.uint64(0) >> np.uint64(BLOCK - n)
-    left, limit = np.uint64(0), limit - query.dense_slip * length
-    while found:
-        j = np.int64(lowest_bit(found))
-        found &= found - np.uint64(1)
-        product = np.float64(read(products, j, np.int32)) + ratio * np.float64(read(coarse, j, np.int32))
-        if slip > query.dense_slip:
-            product = np.float64(multiply_rounded(row + j * size, values, n_full, n_half))
-        score = product * step * np.float64(weights[j])
-        if score >= limit:
-            left |= np.uint64(1) << np.uint64(j)
-            if segment.bias != 0:
-                at = read(segment.starts, group, np.int64) + first + j
-                score += read_bias(segment, at) * np.float64(bias_scale(call, q))
-            write(call.block_scores, j, score)
-    return left
+    if found:
+        scores, step = view_row(call.block_scores, ZERO, BLOCK, np.float64), query.dense_step
+        for j in range(BLOCK):  # of all: that is faster than one by one
+            scores[j] = np.float64(totals[j]) * (step * np.float64(weights[j]))
+        if segment.bias != 0:
+            row, factor = read(segment.starts, group, np.int64) + first, np.float64(bias_scale(call, q))
+            for j in range(n):
+                scores[j] += read_bias(segment, row + j) * factor
+    return found
 
 
-def score_dense(place: int, group: int, segment: Any, call: Any, q: int, i: int, number: Any, real: Any) -> Any:
-    """Return what the dense component adds to the score of a group's row, for query q at place i of the tile."""
+@kernel
+def find_best(group, first, n, block, limit, segment, call, i):
+    """Add up the totals of n rows, dimensions after dimensions, as long as any may reach a limit; return which do."""
+    query, n_steps = find_query(call, i), call.n_dense // DENSE_STEP
+    row, n_full, n_half = locate_row(segment, group, first)
+    values, scales, sums = call.dense_values, call.dense_scales, call.dense_sums
+    values, scales, sums = values + i * call.n_dense, scales + 4 * i * n_steps, sums + 4 * i * n_steps
+    rests = segment.dense_rests + 4 * (block - segment.first_dense_block) * segment.n_stages
+    start, stop, end, stage, n_strips = ZERO, np.int64(FIRST_STEPS), (n_full + n_half) // DENSE_STEP, 0, -(-n // STRIP)
+    while stop < end:
+        add_steps(row, n_strips, n_full, n_half, values, scales, sums, start, stop, call.sketches)
+        rest = np.float64(read(call.dense_tails, i * n_steps + stop, np.float32)) * read(rests, stage, np.float32)
+        if find_reaching(call.sketches, call.block_weights, scale_limit(limit - rest, query.dense_step)) == 0:
+            return np.uint64(0)
+        start, stop, stage = stop, 2 * stop, stage + 1
+    add_steps(row, n_strips, n_full, n_half, values, scales, sums, start, end, call.sketches)
+    return find_reaching(call.sketches, call.block_weights, scale_limit(limit, query.dense_step))
+
+
+@kernel
+def scale_limit(limit, step):
+    """Return a limit in units of a step, as float32; minus infinity for a query of zeros."""
+    return np.float32(min(max(limit / step, -3e38), 3e38)) if step > 0 else np.float32(-np.inf)
+
+
+def score_dense(place: int, group: int, segment: Any, call: Any, q: int, number: Any, real: Any) -> Any:
+    """Return what the dense component adds to the score of a group's row, for query q."""
 
 
 @overload(score_dense, jit_options=INNER)
-def pick_score_dense(place, group, segment, call, q, i, number, real):
+def pick_score_dense(place, group, segment, call, q, number, real):
     """Pick the coded or the real-valued variant at compile time."""
 
-    def score_coded(place, group, segment, call, q, i, number, real):
-        row, _, n_full, n_half = locate_dense(segment, group, place)
+    def score_coded(place, group, segment, call, q, number, real):
+        row, n_full, n_half = locate_row(segment, group, place)
         weight = read(call.weights, q * call.n_weights + segment.n_components, number)
-        product = multiply_rounded(row, call.dense_values + 2 * i * call.n_dense, n_full, n_half)
+        product = multiply_integers(row, call.dense + q * call.n_dense, n_full, n_half)
         return weight * read_dense_weight(segment, group, place, number) * number(product)
 
-    def score_real(place, group, segment, call, q, i, number, real):
-        row, _, n_full, n_half = locate_dense(segment, group, place)
+    def score_real(place, group, segment, call, q, number, real):
+        row, n_full, n_half = locate_row(segment, group, place)
         d, n = segment.n_components * call.n_bits, call.n_dense
-        product = multiply_exact(row, call.vectors + 4 * (q * (d + n) + d), n_full, n_half)
+        product = multiply_floats(row, call.vectors + 4 * (q * (d + n) + d), n_full, n_half)
         weight = read_dense_weight(segment, group, place, np.float32) * np.float32(segment.dense_unit)
         return weight * product
 

@@ -27,20 +27,18 @@ class SegmentTables(NamedTuple):
     cell_groups: NDArray[np.int64]  # (cells,)
     cell_starts: NDArray[np.int64]  # (cells + 1,): the rows of cell c, the farthest from its centre first
     block_starts: NDArray[np.int64]  # (cells + 1,): its blocks
-    centres: NDArray[np.float32]  # (G * r + dense dimensions, cells), the last in the metric
+    centres: NDArray[np.float32]  # (any,): the components that a cell has, one cell after the other; not of zeros
+    centre_starts: NDArray[np.int64]  # (cells + 1,): where those of cell c begin
     radii: NDArray[np.float32]  # (blocks,): no row of the block, nor of those after it, is farther from the centre
     peaks: NDArray[np.float32]  # (G, cells): the largest weight
     bias_peaks: NDArray[np.float64]  # (cells,): the largest bias
     coarse: NDArray[np.uint8]  # (stored codes,): weights / step for sketches; `weights` themselves if they fit
-    precisions: NDArray[
-        np.int64
-    ]  # (groups, 2): dimensions of the dense component of 8 and 4 bits; zeros if it has none
-    dense_octets: NDArray[np.uint8]  # its values, row after row of each group that has it; see `storage.precisions`
+    precisions: NDArray[np.int64]  # (groups, 2): dimensions of the dense component of 8 and 4 bits; zeros if none
+    dense_octets: NDArray[np.uint8]  # its values, group after group of those that have it; see `storage.precisions`
     dense_weights: NDArray[Any]  # (dense rows,): in the same order
     dense_peaks: NDArray[np.float32]  # (cells,): the largest length of it, in the metric
-    dense_metric: NDArray[
-        np.float32
-    ]  # (dense dimensions,): what items' values are multiplied by for bounds, see `bounds`
+    dense_rests: NDArray[np.float32]  # (blocks from `first_dense_block` on, stages): of its later dimensions
+    dense_metric: NDArray[np.float32]  # (dense dimensions,): what items' values are multiplied by, see `bounds`
     dense_starts: NDArray[np.int64]  # (groups,): where the values of a group begin
     dense_bases: NDArray[np.int64]  # (groups,): where its weights begin
     dense_sizes: NDArray[np.float32]  # (cells,): the length of the dense component of the centre, rounded up
@@ -48,6 +46,7 @@ class SegmentTables(NamedTuple):
     dense_ceiling: float  # the largest length of all
     binary_stop: int  # the cells from here on have no binary component,
     dense_start: int  # and those before this one no dense one
+    first_dense_block: int  # the first block of that cell
     n_dense: int  # dimensions
     step: float
     slip: float  # the largest error of `coarse`
@@ -75,20 +74,17 @@ INTEGER_TYPES = {
     "dense_octets": ("u1",),
     "dense_weights": ("u1", "u2", "u4"),
     "dense_peaks": ("f4",),
+    "dense_rests": ("f4",),
     "dense_metric": ("f4",),
 }
 FLOAT_TYPES = {**INTEGER_TYPES, "weights": ("f4",), "bias": ("f4",), "dense_weights": ("f4",)}
-DENSE_NAMES = (
-    "precisions",
-    "dense_octets",
-    "dense_weights",
-    "dense_peaks",
-    "dense_metric",
-)  # a file has them where any item does
+# A file has these where any item has a dense component.
+DENSE_NAMES = ("precisions", "dense_octets", "dense_weights", "dense_peaks", "dense_rests", "dense_metric")
 
 _FLOATS = {"step", "slip", "dense_unit", "dense_ceiling"}
 _COUNTS = (
     "n_groups", "n_components", "n_cells", "weight_size", "float_weights", "id_size", "by_row", "dense_weight_size",
+    "n_stages",
 )  # fmt: skip
 SEGMENT_RECORD = np.dtype([(name, "f8" if name in _FLOATS else "i8") for name in (*SegmentTables._fields, *_COUNTS)])
 
@@ -119,6 +115,7 @@ def make_record(tables: SegmentTables, by_row: bool = False) -> NDArray[Any]:
     record["n_cells"] = len(tables.cell_groups)
     record["weight_size"], record["dense_weight_size"] = tables.weights.itemsize, tables.dense_weights.itemsize
     record["float_weights"] = tables.weights.dtype.kind == "f"  # and biases
+    record["n_stages"] = tables.dense_rests.shape[1]
     record["by_row"] = by_row
     record["id_size"] = tables.id_offsets.itemsize
     return record

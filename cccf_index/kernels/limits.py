@@ -23,8 +23,10 @@ MAX_DENSE = 4096
 # Integer weights of the dense component are 2^DENSE_SHIFT times finer than those of binary ones: an item's values are
 # many times smaller than its length.
 DENSE_SHIFT = 8
-# A query's values are rounded to whole numbers such that no inner product with an item leaves 31 bits.
-DENSE_SUM = 2**31 - 1 - (VALUE_MAX + 1) * MAX_DENSE
+STRIP = 16  # rows whose values stand together,
+QUAD = 4  # so many bytes of each
+COARSE_VALUE_MAX = 63  # estimates round a query's values to whole numbers up to this, so that two products fit 16 bits
+FIRST_STEPS = 2  # steps of dimensions after which rows are first ruled out, then after twice as many, and so on
 DENSE_REACH = 2**22  # a score of the dense component is at most so many units of a sketch
 
 HASH_BITS = 11  # of the hash tables of excluded ids: 4 KB for each query of a tile

@@ -11,10 +11,18 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, ZERO, kernel
-from cccf_index.kernels.dense import has_dense, score_dense
+from cccf_index.kernels.dense import score_dense
 from cccf_index.kernels.limits import SUMS
 from cccf_index.kernels.memory import address_of, popcount, read, view_row, write
-from cccf_index.kernels.stored import bias_scale, find_slot, has_component, read_bias, read_weight, read_weights
+from cccf_index.kernels.stored import (
+    bias_scale,
+    find_slot,
+    has_component,
+    has_dense,
+    read_bias,
+    read_weight,
+    read_weights,
+)
 
 
 @kernel
@@ -151,7 +159,7 @@ def add_dense(scores, n, rows, first, group, segment, call, q, i, number, real):
     start = read(segment.starts, group, np.int64)
     for j in range(n):
         place = (read(rows, j, np.int64) if rows else first + j) - start
-        own = score_dense(place, group, segment, call, q, i, number, real)
+        own = score_dense(place, group, segment, call, q, number, real)
         write(scores, j, number(read(scores, j, number) + own))
 
 

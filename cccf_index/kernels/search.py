@@ -14,7 +14,7 @@ from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
 from cccf_index.kernels.collection import collect_rows, make_space, settle, start_collection
 from cccf_index.kernels.decorators import ZERO, kernel
-from cccf_index.kernels.dense import estimate_block, has_dense
+from cccf_index.kernels.dense import estimate_block
 from cccf_index.kernels.filters import drop_excluded, fill_excluded, find_deleted, is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
 from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
@@ -23,7 +23,7 @@ from cccf_index.kernels.memory import find_query, read, view_row, write
 from cccf_index.kernels.scoring import score_rows
 from cccf_index.kernels.sketches import locate_query, prepare_query
 from cccf_index.kernels.sorting import rank_score
-from cccf_index.kernels.stored import bias_scale
+from cccf_index.kernels.stored import bias_scale, has_dense
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order, at least
 PROBED_SHARE = 32  # or so many of the segment's blocks, if a list is as long: the k-th best score is lower
@@ -47,13 +47,13 @@ def locate_block(c, block, segment):
     """Return the group of a block of cell c, the first of its rows to read, how many, and a mask of those in the block.
 
     64 rows are read, also where the block has fewer: the others are its neighbours in the group. A group of fewer rows
-    is read whole.
+    is read whole. Blocks of dense rows begin where they are, at a strip.
     """
     group = read(segment.cell_groups, c, np.int64)
     start, stop = read(segment.starts, group, np.int64), read(segment.starts, group + 1, np.int64)
     row = read(segment.cell_starts, c, np.int64) + (block - read(segment.block_starts, c, np.int64)) * BLOCK
     n = min(BLOCK, read(segment.cell_starts, c + 1, np.int64) - row)
-    first = max(start, min(row, stop - BLOCK))
+    first = row if c >= segment.binary_stop else max(start, min(row, stop - BLOCK))
     mask = (~np.uint64(0) >> np.uint64(BLOCK - n)) << np.uint64(row - first)
     return group, first - start, min(BLOCK, stop - first), mask
 
@@ -75,7 +75,7 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
         far = np.float64(read(segment.dense_sizes, c, np.float32)) + read(segment.radii, block, np.float32)
         length = min(np.float64(read(segment.dense_peaks, c, np.float32)), far)
         error = query.dense_slip * length / query.unit
-        found &= estimate_block(group, first, n, min_estimate * query.unit, length, segment, call, q, i)
+        found &= estimate_block(group, first, n, block, min_estimate * query.unit, length, segment, call, q, i)
         if found == 0:
             return False
     elif is_dense or n < BLOCK:  # too few rows for a sketch, or too many components

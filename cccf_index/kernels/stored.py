@@ -35,6 +35,12 @@ def has_component(segment, group, k):
 
 
 @kernel
+def has_dense(segment, group):
+    """Whether the rows of a group have a dense component."""
+    return read(segment.precisions, 2 * group, np.int64) + read(segment.precisions, 2 * group + 1, np.int64) > 0
+
+
+@kernel
 def find_slot(segment, group, k, row):
     """Return where a row of a group that has component k stands in its shard."""
     slot = read(segment.slots, group * segment.n_components + k, np.int64)

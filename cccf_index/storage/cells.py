@@ -12,7 +12,7 @@ from cccf_index import _threads
 from cccf_index.codes import expand
 from cccf_index.kernels.building import fill_distances
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.limits import BLOCK
+from cccf_index.kernels.limits import BLOCK, STRIP
 from cccf_index.storage.item_rows import ItemRows, dense_unit
 
 MIN_CLUSTERED = 4096  # segments with fewer items are not worth a k-means
@@ -64,6 +64,10 @@ def arrange_cells(
             nearest = vectors.cluster(own, centres[firsts[g] : firsts[g] + counts[g]])
             cell[own] += nearest
     distances = vectors.measure_distances(cell, centres)
+    if rows.dense is not None and (counts > 1).any():
+        is_dense = rows.dense.is_present & ~weights.any(axis=1)
+        if align_cells(cell, distances, firsts, counts, np.bincount(member[is_dense], minlength=n_groups) > 0):
+            distances = vectors.measure_distances(cell, centres)
     order = np.lexsort((rows.ids, -distances, cell))
     sizes = np.bincount(cell, minlength=len(centres))
     starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -75,6 +79,28 @@ def arrange_cells(
     radii = distances[order][heads] * (1 + 1e-4) + np.repeat(sure, n_blocks) + MIN_RADIUS
     groups = np.repeat(np.arange(n_groups), counts)
     return Cells(order, groups, starts, block_starts, np.ascontiguousarray(centres.T), radii.astype(np.float32))
+
+
+def align_cells(
+    cell: NDArray[np.int64],
+    distances: NDArray[np.float64],
+    firsts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    chosen: NDArray[np.bool_],
+) -> bool:
+    """Let the cells of the chosen groups have multiples of STRIP rows, but for the last; return whether any changed.
+
+    The rows nearest to the centre of a cell go to the next.
+    """
+    changed = False
+    for g in np.flatnonzero(chosen & (counts > 1)):
+        for c in range(firsts[g], firsts[g] + counts[g] - 1):
+            own = np.flatnonzero(cell == c)
+            extra = len(own) % STRIP
+            if extra:
+                cell[own[np.argsort(distances[own], kind="stable")[:extra]]] = c + 1
+                changed = True
+    return changed
 
 
 class ExpandedRows(NamedTuple):

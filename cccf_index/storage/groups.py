@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cccf_index.storage.item_rows import ItemRows
 from cccf_index.storage.precisions import choose_precisions
 
-MIN_GROUP = 256  # sets of components with fewer items share a group that covers them all
+MIN_GROUP = 128  # sets of components with fewer items share a group that covers them all
 MAX_PADDING = 1.1  # one group for all, if it stores at most so many codes for each that is not zero
 
 

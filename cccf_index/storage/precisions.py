@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index.kernels.limits import DENSE_STEP, HALF_STEP
+from cccf_index.kernels.limits import DENSE_STEP, HALF_STEP, QUAD, STRIP
 
-MIN_ROWS = 256  # a precision that fewer rows need is not worth a group of its own
+MIN_ROWS = 64  # a precision that fewer rows need is not worth a group of its own
 MAX_PRECISIONS = 4  # of a segment, and one more that covers what these do not
 CHUNK = 8192  # rows that are looked at a time
 
@@ -61,26 +61,39 @@ def row_sizes(precisions: NDArray[Any]) -> NDArray[Any]:
     return precisions[:, 0] + precisions[:, 1] // 2
 
 
-def pack_values(values: NDArray[np.int8], precision: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return rows of values (m, p) as bytes.
+def count_octets(sizes: NDArray[np.int64], precisions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bytes of the values of groups of some sizes (any,), each with its precision (any, 2)."""
+    return -(-sizes // STRIP) * STRIP * row_sizes(precisions)
 
-    Two values of a block, 8 dimensions apart, share a byte in the second part. The lower half byte holds the
-    first of them. Half a byte is ``value / 16 + 8``.
+
+def pack_values(values: NDArray[np.int8], precision: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return rows of values (m, p) as bytes (any,): strip after strip, the last one padded with rows of zeros.
+
+    A strip holds of each of its 16 rows the values of the first four dimensions, then of the next four, and so on. A
+    byte is ``value + 128``, half a byte ``value / 16 + 8``. Where they are half bytes, four bytes hold eight
+    dimensions, of which the lower half bytes are the first four.
     """
     n_full, n_half = (int(n) for n in precision)
-    shape = (len(values), n_half // DENSE_STEP, 2, DENSE_STEP // 2)
-    blocks = values[:, n_full : n_full + n_half].reshape(shape).view(np.uint8)
-    blocks = blocks ^ np.uint8(128)  # + 128
-    halves = (blocks[:, :, 0] >> 4) | (blocks[:, :, 1] & 240)
-    return np.concatenate([values[:, :n_full].view(np.uint8), halves.reshape(len(values), n_half // 2)], axis=1)
+    n_strips = -(-len(values) // STRIP)
+    padded = np.zeros((n_strips * STRIP, n_full + n_half), dtype=np.int8)
+    padded[: len(values)] = values[:, : n_full + n_half]
+    octets = padded.view(np.uint8).reshape(n_strips, STRIP, -1) ^ np.uint8(128)  # + 128
+    full = octets[..., :n_full].reshape(n_strips, STRIP, -1, QUAD)
+    both = octets[..., n_full:].reshape(n_strips, STRIP, -1, 2, QUAD)
+    half = (both[..., 0, :] >> 4) | (both[..., 1, :] & 240)
+    return np.concatenate([full, half], axis=2).transpose(0, 2, 1, 3).reshape(-1)
 
 
-def unpack_values(octets: NDArray[np.uint8], precision: NDArray[np.int64], p: int) -> NDArray[np.int8]:
-    """Undo `pack_values`: return values of p dimensions."""
+def unpack_values(
+    octets: NDArray[np.uint8], precision: NDArray[np.int64], p: int, places: NDArray[Any]
+) -> NDArray[np.int8]:
+    """Undo `pack_values`: return the rows at some places (m,) as values of p dimensions (m, p)."""
     n_full, n_half = (int(n) for n in precision)
-    values = np.zeros((len(octets), p), dtype=np.int8)
-    values[:, :n_full] = octets[:, :n_full].view(np.int8)
-    halves = octets[:, n_full:].reshape(len(octets), n_half // DENSE_STEP, 1, DENSE_STEP // 2)
-    both = (np.concatenate([halves << 4, halves & 240], axis=2) ^ np.uint8(128)).view(np.int8)
-    values[:, n_full : n_full + n_half] = both.reshape(len(octets), n_half)
+    strips = octets.reshape(-1, (n_full + n_half // 2) // QUAD, STRIP, QUAD)
+    quads = strips[places // STRIP, :, places % STRIP]  # (m, quads of a row, QUAD)
+    full, half = quads[:, : n_full // QUAD], quads[:, n_full // QUAD :]
+    both = np.stack([half << 4, half & 240], axis=2)
+    values = np.zeros((len(places), p), dtype=np.int8)
+    values[:, :n_full] = (full.reshape(len(places), n_full) ^ np.uint8(128)).view(np.int8)
+    values[:, n_full : n_full + n_half] = (both.reshape(len(places), n_half) ^ np.uint8(128)).view(np.int8)
     return values

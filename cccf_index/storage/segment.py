@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import word_layout
-from cccf_index.dense import DenseRows
-from cccf_index.kernels.dense_products import OCTETS
 from cccf_index.kernels.layout import DENSE_NAMES, INTEGER_TYPES, SegmentTables, freeze, make_record
 from cccf_index.kernels.limits import COARSE_ERROR, MAX_SHIFT
 from cccf_index.kernels.lookup import find_rows
-from cccf_index.storage.cells import Cells, arrange_cells
+from cccf_index.storage.cells import arrange_cells
+from cccf_index.storage.dense_tables import decode_dense, place_dense, store_dense
 from cccf_index.storage.groups import Groups
-from cccf_index.storage.item_rows import ItemRows, coarse_step, coarse_weights, compact_ids, dense_unit, shrink_weights
-from cccf_index.storage.precisions import pack_values, row_sizes, unpack_values
+from cccf_index.storage.item_rows import ItemRows, coarse_step, coarse_weights, compact_ids, shrink_weights
 
 NO_METRIC = np.empty(0, dtype=np.float32)
 NO_METRIC.flags.writeable = False
@@ -86,7 +84,7 @@ class Segment:
             first_id=first_id, id_offsets=id_offsets, cell_groups=cells.groups, cell_starts=cells.starts,
             block_starts=cells.block_starts, centres=cells.centres, radii=cells.radii, peaks=peaks,
             bias_peaks=bias_peaks, coarse=coarse_weights(stored, n_bits),
-            **_store_dense(rows, cells, member, precisions, weights.dtype, metric),
+            **store_dense(rows, cells, member, precisions, weights.dtype, metric),
         )  # fmt: skip
 
     @classmethod
@@ -105,7 +103,8 @@ class Segment:
             "centre_sizes": measure_centres(arrays["centres"][: len(shards) * n_bits], n_bits),
         }  # fmt: skip
         derived["shifts"] = find_shifts(n_bits, step, slip, derived["centre_sizes"], arrays)
-        derived |= _place_dense(len(shards) * n_bits, arrays)
+        derived |= place_dense(len(shards) * n_bits, arrays)
+        derived |= pack_centres(arrays.pop("centres"), find_dimensions(n_bits, arrays), arrays["cell_groups"])
         tables = SegmentTables(**derived, **arrays)
         for array in tables:
             if isinstance(array, np.ndarray):
@@ -163,10 +162,19 @@ class Segment:
 
     def stored(self) -> dict[str, NDArray[Any]]:
         """Return by name the arrays that a file holds and `assemble` takes."""
-        arrays = {name: getattr(self.tables, name) for name in INTEGER_TYPES}
+        arrays = {name: getattr(self.tables, name) for name in INTEGER_TYPES} | {"centres": self.expand_centres()}
         if arrays["coarse"] is self.tables.weights:
             arrays["coarse"] = np.empty(0, dtype=np.uint8)
         return arrays if self.tables.n_dense else {n: a for n, a in arrays.items() if n not in DENSE_NAMES}
+
+    def expand_centres(self) -> NDArray[np.float32]:
+        """Return the centres of the cells, (G * r + dense dimensions, cells), the last in the metric."""
+        t = self.tables
+        has = find_dimensions(self.n_bits, t._asdict())
+        has = has[t.cell_groups] & (np.diff(t.centre_starts) > 0)[:, None]
+        centres = np.zeros(has.shape, np.float32)
+        centres[has] = t.centres
+        return np.ascontiguousarray(centres.T)
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, or -1."""
@@ -189,22 +197,7 @@ class Segment:
                 words[has, k] = shard_words(shard, dtype, n_words)[place]
                 weights[has, k] = t.weights[t.bases[k] + place]
         bias = t.bias[which] if t.bias.size else None
-        return ItemRows(words, weights, bias, self.decode_ids(which), self._decode_dense(which, group))
-
-    def _decode_dense(self, which: NDArray[Any], group: NDArray[np.int64]) -> DenseRows | None:
-        """Return the dense component of the given rows, whose groups are known."""
-        t = self.tables
-        if not t.n_dense:
-            return None
-        weights = np.zeros(len(which), dtype=t.dense_weights.dtype)
-        values = np.zeros((len(which), t.n_dense), dtype=np.int8)
-        for g in np.flatnonzero(t.precisions.any(axis=1)):
-            own = group == g
-            place, size = which[own] - t.starts[g], row_sizes(t.precisions)[g]
-            weights[own] = t.dense_weights[t.dense_bases[g] + place]
-            octets = t.dense_octets[t.dense_starts[g] :][: (t.starts[g + 1] - t.starts[g]) * size].reshape(-1, size)
-            values[own] = unpack_values(octets[place], t.precisions[g], t.n_dense)
-        return DenseRows(weights, values[weights > 0])
+        return ItemRows(words, weights, bias, self.decode_ids(which), decode_dense(t, which, group))
 
     def decode_ids(self, which: NDArray[Any]) -> NDArray[np.int64]:
         """Return the ids of the given rows."""
@@ -216,61 +209,21 @@ class Segment:
         return replace(self, tables=self.tables._replace(first_id=self.tables.first_id + np.int64(add_id)))
 
 
-def _store_dense(
-    rows: ItemRows,
-    cells: Cells,
-    member: NDArray[Any],
-    precisions: NDArray[np.int64],
-    dtype: np.dtype,
-    metric: NDArray[np.float32],
-) -> dict[str, NDArray[Any]]:
-    """Return the stored arrays of the dense component; member: the groups of the rows in the order of the cells."""
-    kind = np.dtype(np.float32 if dtype.kind == "f" else np.uint8)
-    tables: dict[str, NDArray[Any]] = {
-        "precisions": precisions,
-        "dense_octets": np.empty(0, np.uint8),
-        "dense_weights": np.empty(0, kind),
-        "dense_peaks": np.zeros(len(cells.groups), np.float32),
-        "dense_metric": metric,
-    }
-    if rows.dense is None:
-        return tables
-    octets, weights = [], [tables["dense_weights"]]
-    for g in np.flatnonzero(precisions.any(axis=1)):
-        own = rows.dense.select(cells.order[member == g])
-        octets.append(pack_values(own.values, precisions[g]).reshape(-1))
-        weights.append(own.weights)
-    lengths = np.zeros(len(rows))
-    squares = np.square(metric, dtype=np.float64)
-    lengths[rows.dense.is_present] = np.sqrt(
-        np.einsum("ij,ij,j->i", rows.dense.values, rows.dense.values, squares, dtype=np.float64)
+def find_dimensions(n_bits: int, tables: dict[str, Any]) -> NDArray[np.bool_]:
+    """Return which dimensions each group has, (groups, G * r + dense dimensions)."""
+    binary, dense = tables["slots"] >= 0, tables["precisions"].any(axis=1)
+    return np.concatenate(
+        [np.repeat(binary, n_bits, axis=1), np.repeat(dense[:, None], len(tables["dense_metric"]), axis=1)], axis=1
     )
-    lengths *= rows.dense.weights * dense_unit(rows.dense.weights) * (1 + 1e-6)
-    filled = np.diff(cells.starts) > 0
-    tables["dense_peaks"][filled] = np.maximum.reduceat(lengths[cells.order], cells.starts[:-1][filled])
-    tables["dense_octets"] = np.concatenate([*octets, np.zeros(OCTETS, np.uint8)])  # kernels read beyond the last row
-    tables["dense_weights"] = shrink_weights(np.concatenate(weights))
-    return tables
 
 
-def _place_dense(d: int, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return the tables of the dense component that follow from those stored; d: dimensions of the binary ones."""
-    has_dense: NDArray[np.bool_] = np.asarray(arrays["precisions"].any(axis=1))
-    sizes = np.diff(arrays["starts"])
-    bases = np.cumsum(sizes * has_dense) - sizes * has_dense
-    n_octets = sizes * row_sizes(arrays["precisions"])
-    groups, n_cells = arrays["cell_groups"], len(arrays["cell_groups"])
-    is_binary = (~has_dense | (arrays["slots"] >= 0).any(axis=1))[groups]
-    return {
-        "dense_starts": np.cumsum(n_octets) - n_octets,
-        "dense_bases": bases,
-        "dense_sizes": (np.linalg.norm(arrays["centres"][d:], axis=0) * (1 + 1e-5)).astype(np.float32),
-        "dense_unit": dense_unit(arrays["weights"]),
-        "dense_ceiling": float(arrays["dense_peaks"].max(initial=0.0)),
-        "binary_stop": n_cells - int(np.argmax(is_binary[::-1])) if is_binary.any() else 0,
-        "dense_start": int(np.argmax(has_dense[groups])) if has_dense.any() else n_cells,
-        "n_dense": len(arrays["centres"]) - d,
-    }
+def pack_centres(
+    centres: NDArray[np.float32], has: NDArray[np.bool_], groups: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Return as tables what cells, whose groups are given, need of the centres (d, cells); has: (groups, d)."""
+    kept = has[groups] & np.asarray(centres.any(axis=0))[:, None]
+    starts = np.concatenate(([0], np.cumsum(kept.sum(axis=1)))).astype(np.int64)
+    return {"centres": np.ascontiguousarray(centres.T)[kept], "centre_starts": starts}
 
 
 def measure_centres(centres: NDArray[np.float32], n_bits: int) -> NDArray[np.float32]:
@@ -293,9 +246,8 @@ def find_shifts(
         if peaks.any():
             largest = np.repeat(centre_sizes[k], blocks) + arrays["radii"] * ((1 + 1e-6) / np.sqrt(n_bits))
             largest = np.maximum(np.minimum(largest, np.repeat(peaks, blocks)), peaks.max() / 2**MAX_SHIFT)
-            _, exponents = np.frexp(
-                (peaks.max() + slip * step) / (largest + slip * step)
-            )  # 2^exponent / 2 is no larger
+            ratio = (peaks.max() + slip * step) / (largest + slip * step)
+            _, exponents = np.frexp(ratio)  # 2^exponent / 2 is no larger
             shifts = np.minimum(shifts, exponents - 1).astype(np.uint8)
     return shifts
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.codes import code_size
-from cccf_index.kernels.dense_products import OCTETS
 from cccf_index.kernels.layout import FLOAT_TYPES, INTEGER_TYPES
-from cccf_index.kernels.limits import BLOCK, DENSE_STEP
+from cccf_index.kernels.limits import BLOCK, DENSE_STEP, STRIP
 from cccf_index.storage.container import require
+from cccf_index.storage.dense_tables import count_stages, find_dense_cell
 from cccf_index.storage.item_rows import needs_no_coarse
-from cccf_index.storage.precisions import row_sizes
+from cccf_index.storage.precisions import count_octets
 
 
 def check_tables(
@@ -62,6 +62,7 @@ def no_dense(tables: dict[str, NDArray[Any]], float_weights: bool) -> dict[str, 
         "dense_octets": np.empty(0, np.uint8),
         "dense_weights": np.empty(0, np.float32 if float_weights else np.uint8),
         "dense_peaks": np.zeros(len(tables["cell_groups"]), np.float32),
+        "dense_rests": np.empty((0, 0), np.float32),
         "dense_metric": np.empty(0, np.float32),
     }
 
@@ -70,10 +71,14 @@ def _check_dense(n_dense: int, sizes: NDArray[np.int64], n_cells: int, tables: d
     precisions = tables["precisions"]
     require(precisions.shape == (len(sizes), 2) and (precisions >= 0).all(), "precisions")
     require((precisions % DENSE_STEP == 0).all() and (precisions.sum(axis=1) <= n_dense).all(), "precisions")
-    n_octets = int(sizes @ row_sizes(precisions)) + (OCTETS if n_dense else 0)
-    require(tables["dense_octets"].shape == (n_octets,), "dense_octets")
+    require(tables["dense_octets"].shape == (int(count_octets(sizes, precisions).sum()),), "dense_octets")
     require(tables["dense_weights"].shape == (int(sizes @ precisions.any(axis=1)),), "dense_weights")
     require(tables["dense_peaks"].shape == (n_cells,), "dense_peaks")
+    is_apart = (tables["cell_starts"][:-1] - tables["starts"][tables["cell_groups"]]) % STRIP > 0
+    only_dense = np.asarray(precisions.any(axis=1) & (tables["slots"] < 0).all(axis=1))
+    require(not (is_apart & only_dense[tables["cell_groups"]]).any(), "cell_starts")
+    n_blocks = int(tables["block_starts"][-1] - tables["block_starts"][find_dense_cell(tables)])
+    require(tables["dense_rests"].shape == (n_blocks, count_stages(n_dense)), "dense_rests")
     require(tables["dense_metric"].shape == (n_dense,) and (tables["dense_metric"] > 0).all(), "dense_metric")
 
 

@@ -1,0 +1,131 @@
+"""The tables of a segment that hold the dense component of its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cccf_index.dense import DenseRows
+from cccf_index.kernels.calls import LINE
+from cccf_index.kernels.layout import SegmentTables
+from cccf_index.kernels.limits import BLOCK, DENSE_STEP, FIRST_STEPS
+from cccf_index.storage.cells import Cells
+from cccf_index.storage.item_rows import ItemRows, dense_unit, shrink_weights
+from cccf_index.storage.precisions import count_octets, pack_values, unpack_values
+
+STEP = 65536  # rows whose lengths are measured at a time
+
+
+def store_dense(
+    rows: ItemRows,
+    cells: Cells,
+    member: NDArray[Any],
+    precisions: NDArray[np.int64],
+    dtype: np.dtype,
+    metric: NDArray[np.float32],
+) -> dict[str, NDArray[Any]]:
+    """Return the stored tables; member: the groups of the rows in the order of the cells; dtype: of other weights."""
+    kind = np.dtype(np.float32 if dtype.kind == "f" else np.uint8)
+    tables: dict[str, NDArray[Any]] = {
+        "precisions": precisions,
+        "dense_octets": np.empty(0, np.uint8),
+        "dense_weights": np.empty(0, kind),
+        "dense_peaks": np.zeros(len(cells.groups), np.float32),
+        "dense_rests": np.empty((0, count_stages(rows.n_dense)), np.float32),
+        "dense_metric": metric,
+    }
+    if rows.dense is None:
+        return tables
+    tables["dense_octets"] = make_aligned(
+        int(count_octets(np.bincount(member, minlength=len(precisions)), precisions).sum())
+    )
+    start, weights = 0, [tables["dense_weights"]]
+    for g in np.flatnonzero(precisions.any(axis=1)):
+        own = rows.dense.select(cells.order[member == g])
+        octets = pack_values(own.values, precisions[g])
+        tables["dense_octets"][start : start + len(octets)] = octets
+        start += len(octets)
+        weights.append(own.weights)
+    tables["dense_weights"] = shrink_weights(np.concatenate(weights))
+    lengths = measure_lengths(rows.dense, metric)[:, cells.order]
+    filled = np.diff(cells.starts) > 0
+    tables["dense_peaks"][filled] = np.maximum.reduceat(lengths[0], cells.starts[:-1][filled])
+    first = find_dense_cell({"precisions": precisions, "cell_groups": cells.groups})
+    counts = np.diff(cells.block_starts)[first:]
+    starts = np.repeat(cells.starts[first:-1] - BLOCK * cells.block_starts[first:-1], counts)
+    starts += BLOCK * np.arange(cells.block_starts[first], cells.block_starts[-1])
+    if len(starts):
+        tables["dense_rests"] = np.ascontiguousarray(np.maximum.reduceat(lengths[1:], starts, axis=1).T)
+    return tables
+
+
+def make_aligned(n: int) -> NDArray[np.uint8]:
+    """Return n bytes that begin at a cache line, as those of a file do: kernels read whole lines."""
+    room = np.empty(n + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + n]
+
+
+def measure_lengths(dense: DenseRows, metric: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the lengths (stages + 1, n) of rows in the metric: whole, and of what each stage of a search leaves."""
+    firsts = [0, *(FIRST_STEPS * DENSE_STEP << stage for stage in range(count_stages(dense.p)))]
+    lengths = np.zeros((len(firsts), len(dense.weights)), np.float32)
+    which, squares = np.flatnonzero(dense.is_present), np.square(metric, dtype=np.float64)
+    for start in range(0, len(which), STEP):
+        part = which[start : start + STEP]
+        energy = np.square(dense.values[start : start + STEP], dtype=np.float32) * squares
+        tails = np.sqrt(np.add.reduceat(energy, firsts, axis=1)[:, ::-1].cumsum(axis=1)[:, ::-1])
+        lengths[:, part] = tails.T * (dense.weights[part] * dense_unit(dense.weights) * (1 + 1e-6))
+    return lengths
+
+
+def count_stages(n_dense: int) -> int:
+    """Return how often a search looks whether the dimensions that are left may be worth it; see `kernels.dense`."""
+    stages = 0
+    while FIRST_STEPS * DENSE_STEP << stages < n_dense:
+        stages += 1
+    return stages
+
+
+def find_dense_cell(tables: dict[str, NDArray[Any]]) -> int:
+    """Return the first cell whose rows have a dense component, or the number of all cells."""
+    has_dense = tables["precisions"][tables["cell_groups"]].any(axis=1)
+    return int(np.argmax(has_dense)) if has_dense.any() else len(has_dense)
+
+
+def place_dense(d: int, tables: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the tables that follow from those stored; d: dimensions of the binary components."""
+    has_dense: NDArray[np.bool_] = np.asarray(tables["precisions"].any(axis=1))
+    sizes = np.diff(tables["starts"])
+    bases = np.cumsum(sizes * has_dense) - sizes * has_dense
+    n_octets = count_octets(sizes, tables["precisions"])
+    groups, first = tables["cell_groups"], find_dense_cell(tables)
+    is_binary = (~has_dense | (tables["slots"] >= 0).any(axis=1))[groups]
+    return {
+        "dense_starts": np.cumsum(n_octets) - n_octets,
+        "dense_bases": bases,
+        "dense_sizes": (np.linalg.norm(tables["centres"][d:], axis=0) * (1 + 1e-5)).astype(np.float32),
+        "dense_unit": dense_unit(tables["weights"]),
+        "dense_ceiling": float(tables["dense_peaks"].max(initial=0.0)),
+        "binary_stop": len(groups) - int(np.argmax(is_binary[::-1])) if is_binary.any() else 0,
+        "dense_start": first,
+        "first_dense_block": int(tables["block_starts"][first]),
+        "n_dense": len(tables["centres"]) - d,
+    }
+
+
+def decode_dense(t: SegmentTables, which: NDArray[Any], group: NDArray[np.int64]) -> DenseRows | None:
+    """Return the dense component of the given rows of a segment, whose groups are known."""
+    if not t.n_dense:
+        return None
+    weights = np.zeros(len(which), dtype=t.dense_weights.dtype)
+    values = np.zeros((len(which), t.n_dense), dtype=np.int8)
+    ends = [*t.dense_starts[1:], len(t.dense_octets)]
+    for g in np.flatnonzero(t.precisions.any(axis=1)):
+        own = group == g
+        place = which[own] - t.starts[g]
+        weights[own] = t.dense_weights[t.dense_bases[g] + place]
+        values[own] = unpack_values(t.dense_octets[t.dense_starts[g] : ends[g]], t.precisions[g], t.n_dense, place)
+    return DenseRows(weights, values[weights > 0])
