@@ -102,7 +102,7 @@ def measure_budgets(one: Case, budgets: tuple[float, ...]) -> Iterator[dict[str,
     """Yield bytes and recall of our codes, which are learned once; `from_embeddings` would learn the same for each."""
     begin = time.perf_counter()
     quantizer = CompositionalQuantizer(bytes_per_item=budgets[0], verbose=False)
-    offers = quantizer._learn(one.items, one.users, None)
+    offers = quantizer._learn(one.items, one.users, None, has_choice=True)
     assert offers is not None
     learning = time.perf_counter() - begin
     for budget in budgets:

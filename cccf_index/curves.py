@@ -91,7 +91,7 @@ def recall_curve(
     first = CompositionalQuantizer(
         n_components, n_bits, bytes_per_item=max(budgets), seed=seed, verbose=verbose, **params
     )
-    offers = first._learn(items, users[~chosen], None)
+    offers = first._learn(items, users[~chosen], None, has_choice=True)
     assert offers is not None
     curve = []
     for budget in tqdm(budgets, desc="budgets", disable=None if verbose else True):

@@ -27,6 +27,8 @@ from cccf_index.learning.rows import Frame
 from cccf_index.learning.sides import Sides, sample_rows
 from cccf_index.storage import container
 
+EXAMPLES = 16384  # items whose bytes are counted, to keep a budget
+MOST_LOST = 0.5  # of the places in lists, by a budget that is not worth a warning
 KIND = "quantizer"
 LATER = ("bytes_per_item", "k")  # parameters that files of earlier versions do not have
 
@@ -155,7 +157,9 @@ class CompositionalQuantizer:
         """Raise a TypeError or ValueError for bad parameters, as `fit` does."""
         LearningPlan.from_parameters(self)
 
-    def _learn(self, item_vectors: Any, user_vectors: Any, item_weights: Any) -> Offers | None:
+    def _learn(
+        self, item_vectors: Any, user_vectors: Any, item_weights: Any, has_choice: bool = False
+    ) -> Offers | None:
         """Learn the encoder, without encoding all rows; return what other budgets can be allocated from."""
         plan = LearningPlan.from_parameters(self)
         items = _check_vectors(item_vectors, "item_vectors", least=1)
@@ -178,8 +182,11 @@ class CompositionalQuantizer:
         queries = users[sample_rows(len(users), plan.max_rows, rng)]
         with _threads.limit_blas():
             sides = Sides.from_vectors(items, queries, counts, plan.max_rows, rng)
-            self._encoder, self.history_, offers = learn_codes(sides, plan, bool(self.verbose))
+            examples = items[sample_rows(len(items), EXAMPLES, np.random.default_rng(plan.seed))]
+            self._encoder, self.history_, offers = learn_codes(sides, examples, plan, bool(self.verbose))
         self._plan, self.item_mean_ = plan, self._encoder.item_mean
+        if offers is not None and plan.bytes_per_item is not None and not has_choice:
+            _warn_of_losses(offers, plan.bytes_per_item)
         return offers
 
     def _with_budget(self, offers: Offers, budget: float) -> CompositionalQuantizer:
@@ -404,9 +411,9 @@ class CompositionalQuantizer:
                 "ends.probes": (m, leading),
                 "ends.lasts": (len(LISTS), m),
                 "ends.shares": (len(LISTS),),
-                "spare": (1,),
             }
-            shapes |= {"precisions": (kinds, 2), "errors": (kinds,), "prices": (kinds,)}
+            shapes |= {"precisions": (kinds, 2)}
+            shapes |= dict.fromkeys(("errors", "prices", "trust", "spare"), (kinds,))
         for name, shape in shapes.items():
             kind = np.int64 if name == "precisions" else np.float32
             if arrays[name].shape != shape or arrays[name].dtype != kind:
@@ -427,6 +434,19 @@ class CompositionalQuantizer:
     def _check_fitted(self) -> None:
         if not self.is_fitted:
             raise NotFittedError("This CompositionalQuantizer is not fitted yet. Call `fit` with vectors first.")
+
+
+def _warn_of_losses(offers: Offers, budget: float) -> None:
+    """Warn of a budget that is far too small for the vectors, with the number of bytes that would do."""
+    lost = offers.choose_kinds(budget)[1]
+    if lost > MOST_LOST:
+        enough = offers.find_budget(budget, lost / 2)
+        advice = "" if enough is None else f"{enough:.0f} bytes would halve that. "
+        warnings.warn(
+            f"`bytes_per_item`={budget:g} is far too small for these vectors: about {lost:.0%} of the places in lists "
+            f"are expected to go to other items. {advice}`curves.recall_curve` shows what more bytes give.",
+            stacklevel=4,
+        )
 
 
 def _check_vectors(x: ArrayLike, name: str, d: int | None = None, least: int = 0) -> NDArray[np.float32]:

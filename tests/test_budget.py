@@ -8,7 +8,7 @@ import pytest
 import cccf_index as ci
 from cccf_index import IndexCCCF, SearchParametersCCCF
 from cccf_index.evaluation import recall
-from cccf_index.learning.allocation import ERRORS, Choice, interpolate, list_precisions
+from cccf_index.learning.allocation import ERRORS, Choice, interpolate, judge_losses, list_precisions
 from cccf_index.quantizer import CompositionalQuantizer
 
 EVERY = SearchParametersCCCF(prune=False)
@@ -220,3 +220,52 @@ def test_precisions_to_choose_from_cover_all_dimensions_and_stay_few():
         assert (0, n_dense) in found
         assert len(found) == len(set(found)) < 1200
         assert all(n % 16 == 0 for pair in found for n in pair)
+
+
+def test_losses_are_trusted_as_far_as_two_halves_of_the_examples_agree():
+    rng = np.random.default_rng(0)
+    lengths, numbers = rng.random(4000).astype(np.float32) + 1, rng.integers(1, 4, 4000).astype(np.float64)
+    worth = rng.lognormal(0, 2, (4000, 1)) * np.ones((1, 3))
+    chance = [rng.poisson(1.0, (4000, 3)).astype(np.float32) for _ in range(2)]
+    for signal, noise, least, most in ((1, 0, 0.998, 1), (0, 1, 0, 0.05), (1, 1, 0.9, 0.999)):
+        halves = [(signal * worth + noise * part).astype(np.float32) for part in chance]
+        trust, spare = judge_losses(*halves, lengths, numbers)
+        assert (trust >= least).all()
+        assert (trust <= most).all()
+        # what is not trusted is shared out by length: the mean stays
+        kept = trust * (halves[0] + halves[1]) / 2 + spare * lengths[:, None]
+        np.testing.assert_allclose(numbers @ kept, numbers @ (halves[0] + halves[1]) / 2, rtol=1e-4)
+    trust, spare = judge_losses(np.zeros((3, 1), np.float32), np.zeros((3, 1), np.float32), lengths[:3], np.ones(3))
+    assert trust == 0
+    assert spare == 0
+
+
+def test_items_that_are_used_alike_get_codes_of_like_lengths():
+    rng = np.random.default_rng(1)
+    items = rng.standard_normal((3000, 32)).astype(np.float32)
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    quantizer = CompositionalQuantizer(8, 4, bytes_per_item=30, sweeps=1, verbose=False).fit(items, items)
+    allocation = quantizer._encoder.allocation
+    sizes = quantizer.item_codes_.dense.values.astype(bool).sum(axis=1)
+    assert quantizer.item_codes_.dense.is_present.mean() > 0.95
+    assert sizes.std() < 0.3 * sizes.mean()
+    assert allocation.trust.max() < 0.7
+
+
+def test_a_budget_is_kept_where_codes_are_learned_from_a_sample():
+    items, users = make_vectors(3, n_items=12000)
+    quantizer = CompositionalQuantizer(8, 8, bytes_per_item=24, sweeps=1, max_rows=2000, verbose=False)
+    quantizer.fit(items, users)
+    index = IndexCCCF(8, 8, "auto", quantizer=quantizer)
+    index.add(quantizer.item_codes_)
+    assert 23 < index.nbytes / len(items) < 25.5
+
+
+def test_a_budget_that_is_far_too_small_is_warned_of_with_one_that_would_do():
+    rng = np.random.default_rng(2)
+    items, users = (rng.standard_normal((n, 96)).astype(np.float32) for n in (3000, 800))
+    with pytest.warns(UserWarning, match=r"bytes_per_item`=12 is far too small .* \d+ bytes would halve that"):
+        CompositionalQuantizer(8, 8, bytes_per_item=12, sweeps=1, verbose=False).fit(items, users)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CompositionalQuantizer(8, 8, bytes_per_item=100, sweeps=1, verbose=False).fit(items, users)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import cccf_index as ci
 from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, reference
 from cccf_index.dense import DenseRows
+from cccf_index.kernels.limits import STRIP
 from cccf_index.storage import precisions
 from cccf_index.storage.cells import MIN_CLUSTERED
 
@@ -300,3 +301,35 @@ def test_rows_of_codes_keep_their_dense_components():
     joined = CompositionalCodes.concatenate([items[:10], items[10:]])
     assert joined == items
     assert "n_dense=16" in repr(items)
+
+
+def test_cells_of_dense_rows_begin_at_a_strip_and_centres_hold_only_what_cells_have():
+    rng = np.random.default_rng(14)
+    items = mixed_codes(rng, 3 * MIN_CLUSTERED, 4, 16, 80, 0.8)
+    index = make_index(items, "auto")
+    segment = index._state.parts[0].segment
+    t = segment.tables
+    is_dense = (t.precisions.any(axis=1) & (t.slots < 0).all(axis=1))[t.cell_groups]
+    assert np.bincount(t.cell_groups[is_dense]).max() > 1  # several cells in a group
+    assert not ((t.cell_starts[:-1] - t.starts[t.cell_groups])[is_dense] % STRIP).any()
+    centres = segment.expand_centres()
+    assert centres.shape == (4 * 16 + 80, len(t.cell_groups))
+    assert len(t.centres) < centres.size / 4
+    assert np.linalg.norm(centres[64:, is_dense], axis=0).max() > 0
+    assert not centres[64:, ~t.precisions.any(axis=1)[t.cell_groups]].any()
+    queries = rng.standard_normal((20, index.d)).astype(np.float32)
+    assert_same(index.search(queries, 30), index.search(queries, 30, params=EVERY))
+
+
+@pytest.mark.parametrize("p", [16, 128, 512])
+def test_estimates_rule_out_no_good_row_whatever_the_spectrum_of_the_query(p):
+    rng = np.random.default_rng(15)
+    items = mixed_codes(rng, 3000, 2, 8, p, 0.9)
+    index = make_index(items, "auto")
+    slopes = rng.uniform(-0.2, 0.2, (40, 1))
+    queries = rng.standard_normal((40, index.d)) * np.exp(slopes * np.arange(index.d) / 4)
+    queries[::7, 16:] = 0
+    queries[3], queries[5, 20:] = queries[3] * 1e-25, queries[5, 20:] * 1e-25
+    queries = queries.astype(np.float32)
+    for k in (1, 40):
+        assert_same(index.search(queries, k), index.search(queries, k, params=EVERY))

@@ -31,9 +31,9 @@ EXAMPLES = 1024  # items on which the errors of precisions are measured
 TRIED = 4096  # items on which allocations are compared
 MOST_PRECISIONS = 3  # that items get
 ERRORS = np.float32(2.0) ** -np.arange(9, dtype=np.float32)  # for which losses are measured; others lie between
-SPARE = 1e-3  # of the mean loss: what an item counts even if it is near the end of no list
+SPARE = 1e-3  # of the mean loss, at least: what an item counts even if it is near the end of no list
 BATCH = 64  # probes that are compared with all items at a time
-BISECTIONS = 32
+BISECTIONS = 24
 
 
 class ListEnds(NamedTuple):
@@ -75,6 +75,10 @@ class ListEnds(NamedTuple):
         shares = np.array([*LISTS.values()]) / (sum(LISTS.values()) * np.array(lengths) * max(1, len(probes)))
         return cls(probes, lasts, shares.astype(np.float32))
 
+    def halve(self) -> list[ListEnds]:
+        """Return two halves of the queries."""
+        return [ListEnds(self.probes[i::2], self.lasts[:, i::2], 2 * self.shares) for i in (0, 1)]
+
     def count_losses(
         self, items: NDArray[np.float32], lengths: NDArray[np.float32], errors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
@@ -109,8 +113,13 @@ class Choice(NamedTuple):
         return Choice(self.sizes[kinds], self.losses[:, kinds], self.numbers)
 
     def assign(self, price: float) -> NDArray[np.int64]:
-        """Return the kind of each row, if a byte costs `price`."""
-        return np.argmin(self.losses + (price * self.sizes).astype(np.float32), axis=1)
+        """Return the kind of each row, if a byte costs `price`: of equal ones the first, as `argmin` would."""
+        kinds, best = np.zeros(len(self.losses), np.int64), self.losses[:, 0] + np.float32(price * self.sizes[0])
+        for kind in range(1, len(self.sizes)):  # they are few: `argmin` takes ten times as long
+            costs = self.losses[:, kind] + np.float32(price * self.sizes[kind])
+            kinds[costs < best] = kind
+            best = np.minimum(best, costs)
+        return kinds
 
     def spend(self, budget: float) -> tuple[float, float]:
         """Return the price at which rows take `budget` bytes in the mean, or less, and what is lost in all."""
@@ -148,7 +157,8 @@ class Allocation(NamedTuple):
     precisions: NDArray[np.int64]  # (kinds, 2): of dense components, by rising bytes; zeros for binary codes
     errors: NDArray[np.float32]  # (kinds,): as shares of the scores
     prices: NDArray[np.float32]  # (kinds,): of the bytes of an item
-    spare: NDArray[np.float32]  # (1,): the loss of an item for each unit of its length and error, at least
+    trust: NDArray[np.float32]  # (kinds,): what a loss that is counted on examples counts,
+    spare: NDArray[np.float32]  # (kinds,): and what an item loses anyway for each unit of its length
 
     @classmethod
     def restore(cls, arrays: dict[str, NDArray[Any]]) -> Allocation:
@@ -159,14 +169,17 @@ class Allocation(NamedTuple):
         is_good = (precisions >= 0).all() and not (precisions % DENSE_STEP).any() and not n_dense % DENSE_STEP
         if not is_good or (precisions.sum(axis=1) > n_dense).any():
             raise ValueError("its precisions do not fit")
-        return cls(space, ends, precisions, *(arrays[name] for name in ("errors", "prices", "spare")))
+        return cls(space, ends, precisions, *(arrays[name] for name in ("errors", "prices", "trust", "spare")))
 
     def assign(self, centred: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the kind of the code of each centred item (n, p): a row of `precisions`."""
-        leading = self.space.map_leading(np.ascontiguousarray(centred))
+        return np.argmin(self.weigh(self.space.map_leading(np.ascontiguousarray(centred))), axis=1)
+
+    def weigh(self, leading: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what each kind of code costs an item, (n, kinds): loss and price; leading: coordinates (n, any)."""
         lengths = self.space.measure(leading)
-        losses = self.ends.count_losses(leading, lengths, self.errors)
-        return np.argmin(losses + self.spare * lengths[:, None] * self.errors + self.prices, axis=1)
+        losses = self.ends.count_losses(leading, lengths, self.errors) * self.trust
+        return losses + self.spare * lengths[:, None] + self.prices
 
     def round_items(self, centred: NDArray[np.float32], kinds: NDArray[np.int64]) -> DenseRows:
         """Return the dense components of centred items (n, p) by the kinds of their codes."""
@@ -174,12 +187,15 @@ class Allocation(NamedTuple):
         for kind, (n_full, n_half) in enumerate(self.precisions.tolist()):
             rows = np.flatnonzero(kinds == kind)
             if n_full + n_half and len(rows):
-                found = self.space.round_items(self.space.map_items(centred[rows]), (n_full, n_half))
+                n = n_full + n_half
+                found = self.space.round_items(self.space.map_items(centred[rows], n), (n_full, n_half))
                 weights[rows] = found.weights
-                parts.append((rows[found.is_present], found.values))
-        rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in parts)])
-        values = np.concatenate([np.empty((0, len(self.space.items)), np.int8), *(own for _, own in parts)])
-        return DenseRows(weights, values[np.argsort(rows)])
+                parts.append((rows[found.is_present], n, found.values))
+        values = np.zeros((int(np.count_nonzero(weights)), len(self.space.items)), np.int8)
+        order = np.cumsum(weights > 0) - 1
+        for rows, n, own in parts:
+            values[order[rows], :n] = own
+        return DenseRows(weights, values)
 
 
 class Offers(NamedTuple):
@@ -189,36 +205,40 @@ class Offers(NamedTuple):
     ends: ListEnds
     precisions: NDArray[np.int64]  # (kinds, 2), the binary code first
     errors: NDArray[np.float32]  # (kinds,)
-    choice: Choice  # of a sample of the items, to compare kinds
-    whole: NDArray[np.float32]  # (n, ERRORS): losses of all items by errors of some sizes,
-    numbers: NDArray[np.float64]  # (n,): and how many items each stands for
-    spare: NDArray[np.float32]  # (1,)
+    choice: Choice  # of items that have much to lose, to compare kinds
+    examples: NDArray[np.float32]  # (n, any): leading coordinates of other items, whose bytes are counted
+    trust: NDArray[np.float32]  # (ERRORS,): see `Allocation`
+    spare: NDArray[np.float32]  # (ERRORS,)
 
     @classmethod
     def measure(
-        cls, sides: Sides, k: int, binary: tuple[float, NDArray[np.float32]], rng: np.random.Generator
+        cls,
+        sides: Sides,
+        examples: NDArray[np.float32],
+        k: int,
+        binary: tuple[float, NDArray[np.float32]],
+        rng: np.random.Generator,
     ) -> Offers:
         """Learn the dense space, and measure all kinds of codes for lists of k items.
 
-        binary: the bytes of an item with a binary code, and what such codes decode to, (n, p), of the items of `sides`.
+        examples: centred items (n, p), any of all; binary: the bytes of an item with a binary code, and what such codes
+        decode to, (n, p), of the items of `sides`.
         """
         space = DenseSpace.learn(sides, rng)
         leading = space.map_leading(sides.items)
         ends, lengths = ListEnds.find(sides, leading, space, k, rng), space.measure(leading)
-        whole = ends.count_losses(leading, lengths, ERRORS)
-        spare = np.array(
-            [SPARE * (sides.numbers @ whole[:, 0]) / max(float(sides.numbers @ lengths), 1e-30)], np.float32
-        )
-        whole += spare * lengths[:, None] * ERRORS
+        halves = [half.count_losses(leading, lengths, ERRORS) for half in ends.halve()]
+        trust, spare = judge_losses(halves[0], halves[1], lengths, sides.numbers)
+        whole = trust * (halves[0] + halves[1]) / 2 + spare * lengths[:, None]
         sizes, errors, precisions = measure_kinds(sides, space, whole[:, 0], binary, rng)
         rows, counts = sample_by_size(whole[:, 0] * sides.numbers, TRIED, rng)
         choice = Choice(sizes, interpolate(whole[rows], errors), sides.numbers[rows] * counts)
-        return cls(space, ends, precisions, errors, choice, whole, sides.numbers, spare)
+        return cls(space, ends, precisions, errors, choice, space.map_leading(examples), trust, spare)
 
-    def allocate(self, budget: float) -> Allocation:
-        """Choose the kinds of codes and the price of a byte, so that items take `budget` bytes in the mean.
+    def choose_kinds(self, budget: float) -> tuple[list[int], float]:
+        """Return kinds of codes for `budget` bytes in the mean, by rising bytes, and the share of places that is lost.
 
-        Kinds are chosen one after the other, each so that the least is lost.
+        They are chosen one after the other, each so that the least is lost.
         """
         choice, kinds = self.choice, [0]
         others, lost = choice.find_hull(), choice.take([0]).spend(budget)[1]
@@ -228,11 +248,46 @@ class Offers(NamedTuple):
                 break
             lost, kind = min(found)
             kinds.append(kind)
-        kinds.sort(key=lambda kind: float(choice.sizes[kind]))
-        sizes = choice.sizes[kinds]
-        price = Choice(sizes, interpolate(self.whole, self.errors[kinds]), self.numbers).spend(budget)[0]
-        prices = (price * sizes).astype(np.float32)
-        return Allocation(self.space, self.ends, self.precisions[kinds], self.errors[kinds], prices, self.spare)
+        return sorted(kinds, key=lambda kind: float(choice.sizes[kind])), lost
+
+    def find_budget(self, least: float, most_lost: float) -> float | None:
+        """Return a number of bytes, more than `least`, by which at most a share of the places is lost, if there is."""
+        for budget in np.geomspace(least, self.choice.sizes.max(), 9)[1:].tolist():
+            if self.choose_kinds(budget)[1] <= most_lost:
+                return float(np.ceil(budget))
+        return None
+
+    def allocate(self, budget: float) -> Allocation:
+        """Choose the kinds of codes and the price of a byte, so that items take `budget` bytes in the mean."""
+        kinds, _ = self.choose_kinds(budget)
+        sizes, errors = self.choice.sizes[kinds], self.errors[kinds]
+        trust, spare = (interpolate(of_errors[None], errors)[0] for of_errors in (self.trust, self.spare))
+        free = np.zeros(len(kinds), np.float32)
+        allocation = Allocation(self.space, self.ends, self.precisions[kinds], errors, free, trust, spare)
+        price, _ = Choice(sizes, allocation.weigh(self.examples), np.ones(len(self.examples))).spend(budget)
+        return allocation._replace(prices=(price * sizes).astype(np.float32))
+
+
+def judge_losses(
+    first: NDArray[np.float32],
+    second: NDArray[np.float32],
+    lengths: NDArray[np.float32],
+    numbers: NDArray[np.float64],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return how far losses counted on examples can be trusted, and what items lose anyway for each unit of length.
+
+    first, second: (n, errors), by two halves of the examples; numbers: (n,), how many items each row stands for. What
+    the halves have in common is worth of items, the rest is chance. Where all is chance, all items are worth their
+    length.
+    """
+    shares = numbers / numbers.sum()
+    both = (first.astype(np.float64) + second) / 2
+    means = shares @ both
+    common = shares @ ((first - means) * (second - means))
+    whole = shares @ np.square(both - means)
+    trust = np.clip(common / np.maximum(whole, 1e-300), 0, 1 - SPARE)
+    spare = (1 - trust) * means / max(float(shares @ lengths), 1e-30)
+    return trust.astype(np.float32), spare.astype(np.float32)
 
 
 def measure_kinds(

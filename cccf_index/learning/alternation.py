@@ -42,11 +42,13 @@ class Encoder(NamedTuple):
         return np.concatenate([self.query_map, self.allocation.space.queries])
 
 
-def learn_codes(sides: Sides, plan: LearningPlan, verbose: bool) -> tuple[Encoder, list[Iteration], Offers | None]:
+def learn_codes(
+    sides: Sides, examples: NDArray[np.float32], plan: LearningPlan, verbose: bool
+) -> tuple[Encoder, list[Iteration], Offers | None]:
     """Learn codes of both sides together, then refit the items to real-valued queries.
 
-    With a budget, what it was allocated from is returned as well. The history holds the error of the coded pairs after
-    each sweep, before the items are refitted.
+    With a budget, what it was allocated from is returned as well; examples: items (n, p), any of all. The history holds
+    the error of the coded pairs after each sweep, before the items are refitted.
     """
     rng = np.random.default_rng(plan.seed)
     trial = sides.sample(TRIAL_ROWS, rng)
@@ -69,7 +71,8 @@ def learn_codes(sides: Sides, plan: LearningPlan, verbose: bool) -> tuple[Encode
     encoder = Encoder(frame, sides.build_query_frame(query_map), *starts, query_map, seen, sides.mean)
     if plan.bytes_per_item is None:
         return encoder, history, None
-    offers = Offers.measure(sides, plan.k, (binary_size(plan.max_active, plan.n_bits), items.expand() @ query_map), rng)
+    binary = binary_size(plan.max_active, plan.n_bits), items.expand() @ query_map
+    offers = Offers.measure(sides, examples - sides.mean, plan.k, binary, rng)
     return encoder._replace(allocation=offers.allocate(plan.bytes_per_item)), history, offers
 
 

@@ -52,13 +52,13 @@ class DenseSpace(NamedTuple):
         queries, items = (np.pad(np.ascontiguousarray(to, dtype=np.float32), ((0, missing), (0, 0))) for to in maps)
         return cls(queries, items, np.pad(sizes.astype(np.float32), (0, missing)))
 
-    def map_items(self, centred: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the coordinates of centred items (n, n_dense)."""
-        return multiply_rows(centred, np.ascontiguousarray(self.items.T), 0)
+    def map_items(self, centred: NDArray[np.float32], n: int | None = None) -> NDArray[np.float32]:
+        """Return the first n coordinates of centred items (n, any), or all."""
+        return multiply_rows(centred, np.ascontiguousarray(self.items[:n].T), 0)
 
     def map_leading(self, centred: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the first coordinates of centred items (n, any): LEADING of them, or all."""
-        return multiply_rows(centred, np.ascontiguousarray(self.items[: len(self.leading_sizes)].T), 0)
+        return self.map_items(centred, len(self.leading_sizes))
 
     @property
     def leading_sizes(self) -> NDArray[np.float32]:
@@ -71,8 +71,8 @@ class DenseSpace(NamedTuple):
         return round_rows(x, np.ones(x.shape[1], np.float32), (x.shape[1], 0))
 
     def round_items(self, x: NDArray[np.float32], precision: tuple[int, int]) -> DenseRows:
-        """Return the dense components of items by their coordinates (n, n_dense)."""
-        return round_rows(x, np.square(self.sizes), precision)
+        """Return the dense components of items by their coordinates (n, any), at least those that it needs."""
+        return round_rows(x, np.square(self.sizes[: x.shape[1]]), precision)
 
     def measure(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the deviation of the scores of items by their coordinates, or the first of them, (n, any)."""

@@ -72,10 +72,10 @@ def find_largest(scores: NDArray[np.float32], nth: int, numbers: NDArray[np.floa
     A number is at least 1, so `nth` scores are enough.
     """
     nth = min(nth, len(scores))
-    n_groups, least = len(scores) // GROUP, -np.inf
+    n_groups, largest = len(scores) // GROUP, scores
     if n_groups >= nth:  # at least `nth` scores reach the `nth` largest of the groups' maxima, and few others
         largest = scores[: n_groups * GROUP].reshape(GROUP, n_groups).max(axis=0)
-        least = np.partition(largest, -nth)[-nth]
+    least = np.partition(largest, -nth)[-nth]
     rows = np.flatnonzero(scores >= least)
     rows = rows[np.argsort(-scores[rows], kind="stable")]
     reached = np.cumsum(numbers[rows])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index import _threads
 from cccf_index.learning.moments import BLOCK, compute_moment, compute_moments
 from cccf_index.learning.rows import CodedRows, Frame, solve
 
@@ -151,8 +152,13 @@ def _measure_scores(
     items: NDArray[np.float32], mean: NDArray[np.float32], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the root mean square of the scores of each item less the mean, by the second moment of the users."""
-    sizes = np.empty(len(items))
-    for start in range(0, len(items), BLOCK):
-        block = items[start : start + BLOCK] - mean
-        sizes[start : start + BLOCK] = np.einsum("ij,ij->i", block @ second, block)
+    sizes, n_blocks = np.empty(len(items)), -(-len(items) // BLOCK)
+    form = second.astype(np.float32)
+
+    def work(first: int, last: int) -> None:
+        for start in range(first * BLOCK, last * BLOCK, BLOCK):
+            block = items[start : start + BLOCK] - mean
+            sizes[start : start + BLOCK] = np.einsum("ij,ij->i", block @ form, block)
+
+    _threads.run_chunks(work, n_blocks, _threads.thread_count(0), least=1, most=4)
     return np.sqrt(np.maximum(sizes, 0))

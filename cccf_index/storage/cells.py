@@ -66,8 +66,8 @@ def arrange_cells(
     distances = vectors.measure_distances(cell, centres)
     if rows.dense is not None and (counts > 1).any():
         is_dense = rows.dense.is_present & ~weights.any(axis=1)
-        if align_cells(cell, distances, firsts, counts, np.bincount(member[is_dense], minlength=n_groups) > 0):
-            distances = vectors.measure_distances(cell, centres)
+        moved = align_cells(cell, distances, firsts, counts, np.bincount(member[is_dense], minlength=n_groups) > 0)
+        distances[moved] = vectors.select(moved).measure_distances(cell[moved], centres)
     order = np.lexsort((rows.ids, -distances, cell))
     sizes = np.bincount(cell, minlength=len(centres))
     starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -87,20 +87,20 @@ def align_cells(
     firsts: NDArray[np.int64],
     counts: NDArray[np.int64],
     chosen: NDArray[np.bool_],
-) -> bool:
-    """Let the cells of the chosen groups have multiples of STRIP rows, but for the last; return whether any changed.
+) -> NDArray[np.int64]:
+    """Let the cells of the chosen groups have multiples of STRIP rows, but for the last; return the rows that changed.
 
     The rows nearest to the centre of a cell go to the next.
     """
-    changed = False
+    moved = np.zeros(len(cell), dtype=bool)
     for g in np.flatnonzero(chosen & (counts > 1)):
         for c in range(firsts[g], firsts[g] + counts[g] - 1):
             own = np.flatnonzero(cell == c)
             extra = len(own) % STRIP
             if extra:
-                cell[own[np.argsort(distances[own], kind="stable")[:extra]]] = c + 1
-                changed = True
-    return changed
+                own = own[np.argsort(distances[own], kind="stable")[:extra]]
+                cell[own], moved[own] = c + 1, True
+    return np.flatnonzero(moved)
 
 
 class ExpandedRows(NamedTuple):
@@ -110,6 +110,10 @@ class ExpandedRows(NamedTuple):
     weights: NDArray[Any]
     n_bits: int
     metric: NDArray[np.float32]
+
+    def select(self, which: NDArray[np.int64]) -> ExpandedRows:
+        """Return some of the rows."""
+        return ExpandedRows(self.rows.select(which), self.weights[which], self.n_bits, self.metric)
 
     def find_active(self, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
         """Return the binary components that some of these rows have, and whether any has the dense one."""
@@ -128,7 +132,10 @@ class ExpandedRows(NamedTuple):
         """Return the dense component of some rows in the metric, in units of the weights of the others."""
         assert self.rows.dense is not None
         dense = self.rows.dense.select(which)
-        return (dense.expand() * (dense_unit(dense.weights) * self.metric)).astype(np.float32)
+        vectors = np.zeros((len(dense.weights), dense.p), np.float32)
+        sizes = dense.weights[dense.is_present].astype(np.float32) * np.float32(dense_unit(dense.weights))
+        vectors[dense.is_present] = dense.values * self.metric * sizes[:, None]
+        return vectors
 
     def cluster(self, which: NDArray[np.int64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
         """Fill centres (cells, d) by k-means of some rows; return which of them is nearest to each row."""
@@ -164,9 +171,8 @@ class ExpandedRows(NamedTuple):
         # a row without the dense component is as far off as the dense part of its centre is long
         squares = np.square(distances) + np.square(centres[:, d:], dtype=np.float64).sum(axis=1)[cell]
         which = np.flatnonzero(self.rows.dense.is_present)
-        for start in range(0, len(which), STEP):
-            part = which[start : start + STEP]
-            own = centres[cell[part], d:].astype(np.float64)
-            off = self.expand_dense(part).astype(np.float64) - own
-            squares[part] = np.square(distances[part]) + np.square(off).sum(axis=1)
+        for start in range(0, len(which), STEP // 8):
+            part = which[start : start + STEP // 8]
+            off = self.expand_dense(part) - centres[cell[part], d:]
+            squares[part] = np.square(distances[part]) + np.einsum("ij,ij->i", off, off)
         return np.sqrt(squares)
