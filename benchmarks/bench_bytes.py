@@ -1,4 +1,4 @@
-"""How much recall do bytes buy: codes of different lengths against quantizers of faiss, from 16 to 150 bytes?
+"""How much recall do bytes buy: codes of different lengths against other quantizers, from 16 to 150 bytes?
 
     python benchmarks/bench_bytes.py --data DIR --save
     python benchmarks/bench_bytes.py --data DIR --times --save
@@ -23,14 +23,16 @@ import numpy as np
 from catalogues import ALS, fit_als, fit_mf
 from common import IMAGES, RIDGES, load_ratings, make_parser, print_machine, read_results, save_results
 from numpy.typing import NDArray
+from quantizer_peers import build_all
 from texts import embed_texts
 
 from cccf_index import IndexCCCF, SearchParametersCCCF
+from cccf_index.comparison import drop_seen
 from cccf_index.datasets import split_ratings
-from cccf_index.evaluation import recall
+from cccf_index.evaluation import catalogue_ndcg, recall
 from cccf_index.quantizer import CompositionalQuantizer
 
-BUDGETS: tuple[float, ...] = (16, 24, 28, 36, 48, 64, 96)
+BUDGETS: tuple[float, ...] = (16, 24, 28, 32, 36, 48, 64, 96, 128)
 BUDGETS_OF_TEXTS: tuple[float, ...] = (48, 96)
 LENGTHS = (10, 100, 1000)
 QUERIES = 1024
@@ -45,13 +47,15 @@ class Case(NamedTuple):
     users: NDArray[np.float32]
     queries: NDArray[np.float32]
     wanted: NDArray[np.int64]  # (nq, 1000): the best items of each query
+    seen: Any = None  # sparse (nq, items): ratings that the vectors were trained on,
+    held_out: Any = None  # and others
 
     @classmethod
-    def make(cls, items: Any, users: Any, queries: Any) -> Case:
+    def make(cls, items: Any, users: Any, queries: Any, seen: Any = None, held_out: Any = None) -> Case:
         """Find the best items by dot products."""
         flat = faiss.IndexFlatIP(items.shape[1])
         flat.add(items)
-        return cls(items, users, queries, flat.search(queries, max(LENGTHS))[1])
+        return cls(items, users, queries, flat.search(queries, max(LENGTHS))[1], seen, held_out)
 
     def measure(self, found: NDArray[np.int64]) -> list[float]:
         """Return the recall at each length."""
@@ -64,37 +68,21 @@ def make_case(data: str, dataset: str) -> Case:
     users, items = fit_als(train, *ALS[dataset]) if dataset in ALS else fit_mf(train, RIDGES[dataset])
     chosen, some = np.zeros(len(users), dtype=bool), np.flatnonzero(np.diff(test.indptr))
     chosen[np.random.default_rng(0).choice(some, min(QUERIES, len(some) // 2), replace=False)] = True
-    return Case.make(items, users[~chosen], users[chosen])
+    return Case.make(items, users[~chosen], users[chosen], train[chosen], test[chosen])
 
 
-def list_peers(d: int) -> Iterator[tuple[str, str]]:
-    """Yield families of quantizers, and descriptions of them by faiss's factory."""
-    for bits in (4, 6, 8):
-        yield "SQ", f"RR{d},SQ{bits}"
-    for bits in (1, 2, 3, 4, 5, 6, 8):
-        yield "RaBitQ", f"RR{d},RaBitQ{bits if bits > 1 else ''}"
-        yield "EDEN", f"RR{d},EDEN{bits}"
-    for bits in (2, 3, 4):
-        yield "TurboQuant", f"RR{d},SQtqmse{bits}"
+def measure_ndcg(one: Case, found: NDArray[np.int64], is_implicit: bool) -> float:
+    """Return NDCG@10 of held-out items, by the best items of each query, of which those seen are dropped."""
+    return float(catalogue_ndcg(drop_seen(found, one.seen, 10), one.held_out, threshold=0.0 if is_implicit else 4.0))
 
 
 def measure_peers(one: Case, most: float) -> Iterator[dict[str, Any]]:
     """Yield bytes and recall of every quantizer of at most so many bytes."""
-    d = one.items.shape[1]
-    for family, description in list_peers(d):
-        begin = time.perf_counter()
-        index = faiss.index_factory(d, description, faiss.METRIC_INNER_PRODUCT)
-        if index.sa_code_size() > most:
-            continue
-        index.train(one.items)
-        index.add(one.items)
-        seconds = time.perf_counter() - begin
-        if family == "RaBitQ":  # queries of 8 bits, as its authors recommend
-            faiss.downcast_index(index.index).qb = 8
-        found = index.search(one.queries, max(LENGTHS))[1]
+    for peer in build_all(one.items, most):
+        found = peer.search(one.queries, max(LENGTHS))
         yield {
-            "family": family, "name": description, "bytes": float(index.sa_code_size()), "recall": one.measure(found),
-            "build, s": seconds,
+            "family": peer.family, "name": peer.name, "bytes": peer.n_bytes, "recall": one.measure(found),
+            "build, s": peer.seconds,
         }  # fmt: skip
 
 
@@ -118,8 +106,8 @@ def measure_budgets(one: Case, budgets: tuple[float, ...]) -> Iterator[dict[str,
             }  # fmt: skip
 
 
-def measure_times(one: Case) -> dict[str, dict[str, Any]]:
-    """Return microseconds per query and recall; searches take turns, and the best time of each counts."""
+def measure_times(one: Case, is_implicit: bool) -> dict[str, dict[str, Any]]:
+    """Return microseconds per query, recall and NDCG; searches take turns, and the best time of each counts."""
     budget = IndexCCCF.from_embeddings(one.items, one.users, bytes_per_item=28, verbose=False)
     equal = IndexCCCF.from_embeddings(one.items, one.users, 8, 16, verbose=False)
     flat = faiss.IndexFlatIP(one.items.shape[1])
@@ -142,8 +130,10 @@ def measure_times(one: Case) -> dict[str, dict[str, Any]]:
                 if len(results[name]["recall"]) < len(results[name]["us"]) + 1:
                     share = recall(found, one.wanted[:, :k], [k])[0]
                     results[name]["recall"].append(float(share))
-        for name in methods:
+        for name, (index, queries, params) in methods.items():
             results[name]["us"].append(best[name])
+            if k == max(LENGTHS):
+                results[name]["NDCG@10"] = measure_ndcg(one, index.search(queries, k, **params)[1], is_implicit)
     faiss.omp_set_num_threads(n_threads)
     return results
 
@@ -200,10 +190,12 @@ def main() -> None:
     arguments = parser.parse_args()
     print_machine()
     if arguments.times:
-        times = {name: measure_times(make_case(arguments.data, name)) for name in arguments.only or DATASETS}
+        chosen = arguments.only or DATASETS
+        times = {name: measure_times(make_case(arguments.data, name), name in ALS) for name in chosen}
         for name, methods in times.items():
             for method, row in methods.items():
-                print(name, method, [round(us, 1) for us in row["us"]], [round(share, 3) for share in row["recall"]])
+                shares = [round(share, 3) for share in row["recall"]]
+                print(name, method, [round(us, 1) for us in row["us"]], shares, round(row["NDCG@10"], 4))
         if arguments.save:
             save_results("bytes-times", "python benchmarks/bench_bytes.py --data DIR --times --save", times)
         return
@@ -222,9 +214,9 @@ def main() -> None:
         for measured in (measure_budgets(one, budgets), measure_peers(one, most)):
             for row in measured:
                 results[name][f"{row['family']}, {row['name']}"] = row
-                shares = " | ".join(f"{share:.3f}" for share in row["recall"])
+                cells = " | ".join(f"{share:.3f}" for share in row["recall"])
                 print(
-                    f"| {row['family']}: {row['name']} | {row['bytes']:.1f} | {shares} | {row['build, s']:.1f} |",
+                    f"| {row['family']}: {row['name']} | {row['bytes']:.1f} | {cells} | {row['build, s']:.1f} |",
                     flush=True,
                 )
         if arguments.save:

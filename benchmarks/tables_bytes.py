@@ -8,6 +8,8 @@ from table_format import load_results, to_markdown
 
 DATASETS = ("gowalla", "ciao", "ml-1m", "amazon-dfm")
 LENGTHS = ("10", "100", "1,000")
+TEXTS = ("texts", "texts, items as queries")
+SHOWN_OF_TEXTS = (48, 96)
 SHOWN = (16, 28, 36, 48, 64, 96)  # bytes asked for
 SLACK = 1.15  # a peer of so many times the bytes still counts as of the same size
 
@@ -33,18 +35,26 @@ def _find_small(rows: dict[str, Any], family: str) -> dict[str, Any]:
 
 
 def bytes_recall() -> str:
-    """Return recall under budgets, and of the best quantizer of faiss that is no larger than the whole index."""
+    """Return recall under budgets, and of the best other quantizer that is no larger than the whole index."""
+    return _compare_budgets(DATASETS, SHOWN)
+
+
+def bytes_texts() -> str:
+    """Return the same for sentence embeddings."""
+    return _compare_budgets(TEXTS, SHOWN_OF_TEXTS)
+
+
+def _compare_budgets(catalogues: tuple[str, ...], budgets: tuple[int, ...]) -> str:
     found, lines = load_results("bytes"), []
-    for asked in SHOWN:
+    for asked in budgets:
         for place, k in enumerate(LENGTHS):
             cells = []
-            for name in DATASETS:
+            for name in catalogues:
                 own = _find_asked(found[name], asked)
                 peer = _find_best(found[name], SLACK * own["bytes"], place)
                 cells += [f"**{own['recall'][place]:.3f}**", "" if peer is None else f"{peer['recall'][place]:.3f}"]
             lines.append([f"{asked} bytes, k = {k}", *cells])
-    head = ["", *(label for name in DATASETS for label in (name, f"{name}, best of faiss"))]
-    return to_markdown(head, lines)
+    return to_markdown(["", *(label for name in catalogues for label in (name, f"{name}, best other"))], lines)
 
 
 def bytes_readme() -> str:
@@ -70,4 +80,12 @@ def bytes_times() -> str:
     return to_markdown(["us per query", *(f"{name}, k = {k}" for name in DATASETS for k in LENGTHS)], lines)
 
 
-TABLES = (bytes_recall, bytes_readme, bytes_times)
+def bytes_ndcg() -> str:
+    """Return NDCG@10 of held-out items."""
+    found = load_results("bytes-times")
+    methods = next(iter(found.values()))
+    lines = [[method, *(f"{found[name][method]['NDCG@10']:.4f}" for name in DATASETS)] for method in methods]
+    return to_markdown(["NDCG@10 of held-out items", *DATASETS], lines)
+
+
+TABLES = (bytes_recall, bytes_texts, bytes_readme, bytes_times, bytes_ndcg)

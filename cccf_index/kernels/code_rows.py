@@ -7,7 +7,7 @@ touches another, so results do not depend on which rows share a tile.
 import numpy as np
 
 from cccf_index.kernels.decorators import ZERO, training_entry, training_kernel
-from cccf_index.kernels.linear_algebra import copy_row, multiply_rows
+from cccf_index.kernels.linear_algebra import copy_row, map_row, multiply_rows
 from cccf_index.kernels.memory import address_of, view_row
 from cccf_index.kernels.row_updates import (
     add_pairs,
@@ -185,7 +185,15 @@ def write_code(signs, sizes, r, bits, weights):
 # d * p products for a row.
 @training_entry
 def map_rows(x, matrix, out, start, stop):
-    """Set each row of `out` (n, d) to ``x @ matrix`` of its row, a matrix of (p, d), d a multiple of LANES."""
+    """Set each row of `out` (n, d) to ``x @ matrix`` of its row, a matrix of (p, d)."""
+    for row in range(start, stop):
+        map_row(x[row], matrix, out[row])
+
+
+# d * p products for a row, four rows at a time.
+@training_entry
+def map_tiles(x, matrix, out, start, stop):
+    """Do as `map_rows` for float32 and a d that is a multiple of LANES."""
     (p, d), n = matrix.shape, stop - start
     rows, columns, to = address_of(x) + 4 * start * p, address_of(matrix), address_of(out) + 4 * start * d
     multiply_tile(rows, p, columns, d, p, to, d, d, n)

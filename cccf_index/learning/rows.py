@@ -140,14 +140,16 @@ def map_rows(x: NDArray[np.float32], matrix: NDArray[np.float32]) -> NDArray[np.
 
 def multiply_rows(x: NDArray[np.float32], columns: NDArray[np.float32], num_threads: int) -> NDArray[np.float32]:
     """Return ``x @ columns``, each row independent of the others; 0 threads means as many as faiss uses."""
-    n_columns, x, columns = columns.shape[1], np.ascontiguousarray(x), pad_columns(columns)
+    n_columns, is_single = columns.shape[1], x.dtype == np.float32
+    if is_single:
+        x, columns = np.ascontiguousarray(x), pad_columns(columns)
     out = np.empty((len(x), columns.shape[1]), dtype=x.dtype)
 
     def work(start: int, stop: int) -> None:
-        code_rows.map_rows(x, columns, out, start, stop)
+        (code_rows.map_tiles if is_single else code_rows.map_rows)(x, columns, out, start, stop)
 
     _threads.run_chunks(work, len(x), _threads.thread_count(num_threads), least=64, most=4096)
-    return np.ascontiguousarray(out[:, :n_columns])
+    return out if out.shape[1] == n_columns else np.ascontiguousarray(out[:, :n_columns])
 
 
 def solve(gram: NDArray[Any], right: NDArray[Any], tolerance: float = RANK_TOLERANCE) -> NDArray[np.float64]:

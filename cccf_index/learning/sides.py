@@ -116,7 +116,7 @@ class Sides(NamedTuple):
         """Return the squared error over all pairs, as a share of the mean square of the scores."""
         scores = float(np.sum(self.user_moment * self.item_moment))
         common, coded = float(np.sum(users.cross * items.cross)), float(np.sum(users.own * items.own))
-        return (scores - 2 * common + coded) / scores if scores else 0.0
+        return max(0.0, (scores - 2 * common + coded) / scores) if scores else 0.0  # rounding may make it negative
 
     def measure_users(self, users: CodedRows) -> Moments:
         """Return the moments of coded users."""

@@ -8,7 +8,7 @@
 | `item_rows` | items as plain arrays |
 | `segment` | an immutable run of items, as the kernels read it |
 | `groups`, `cells` | items by their components, and around centres |
-| `precisions` | values of dense components in bytes and half bytes |
+| `precisions`, `dense_tables` | values of dense components in bytes and half bytes, and the tables that hold them |
 | `vectors`, `id_map` | full vectors of items for re-ranking, and which row belongs to an id |
 | `container`, `verification` | files of arrays with checksums, and checks of segments that come from files |
 """
