@@ -160,7 +160,10 @@ class CompositionalQuantizer:
     def _learn(
         self, item_vectors: Any, user_vectors: Any, item_weights: Any, has_choice: bool = False
     ) -> Offers | None:
-        """Learn the encoder, without encoding all rows; return what other budgets can be allocated from."""
+        """Learn the encoder, without encoding all rows; return what other budgets can be allocated from.
+
+        has_choice: whether they will be, so that a small budget needs no warning.
+        """
         plan = LearningPlan.from_parameters(self)
         items = _check_vectors(item_vectors, "item_vectors", least=1)
         counts: NDArray[np.float32] | None = None
