@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cccf_index.codes import CompositionalCodes
 from cccf_index.index import IndexCCCF
+from cccf_index.kernels.levels import LEVELS
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.refine import IndexRefineCCCF
 from cccf_index.storage.state import Part
@@ -52,7 +53,7 @@ def inspect_index(
     sums, counts = np.zeros(index.n_components), np.zeros(index.n_components, np.int64)
     histogram = np.zeros(index.n_components + 1, dtype=np.int64)
     sizes = {"codes": 0, "dense values": 0, "weights": 0, "ids and biases": 0, "tables": 0}
-    precisions: dict[tuple[int, int], int] = {}
+    precisions: dict[tuple[int, ...], int] = {}
     for part in state.parts:
         t = part.segment.tables
         alive = np.concatenate([[0], np.cumsum(~part.dead_mask)])
@@ -96,8 +97,8 @@ def inspect_index(
             for members, size in sorted(groups.items(), key=lambda g: -g[1])
         ],
         "dense": [
-            {"dimensions of 8 bits": full, "dimensions of 4 bits": half, "items": n}
-            for (full, half), n in sorted(precisions.items(), key=lambda kind: -kind[0][0] - kind[0][1] / 2)
+            {"dimensions by bits": {level.bits: m for level, m in zip(LEVELS, kind, strict=True) if m}, "items": size}
+            for kind, size in sorted(precisions.items(), reverse=True)
         ],
         "share not pruned": _measure_unpruned(index, queries, k, seed),
     }

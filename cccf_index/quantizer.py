@@ -14,13 +14,16 @@ from cccf_index import _check, _threads
 from cccf_index._check import NotFittedError
 from cccf_index.codes import CompositionalCodes
 from cccf_index.kernels.layout import freeze
+from cccf_index.kernels.levels import no_precisions
 from cccf_index.kernels.query_vectors import transform_queries
-from cccf_index.learning.allocation import LISTS, Allocation, ListEnds, Offers
+from cccf_index.learning.allocation import FACTORS, Allocation
 from cccf_index.learning.alternation import Encoder, learn_codes
 from cccf_index.learning.dense import LEADING, DenseSpace
 from cccf_index.learning.encoding import RowEncoder
 from cccf_index.learning.heads import Heads
 from cccf_index.learning.history import Iteration
+from cccf_index.learning.losses import LISTS, ListEnds
+from cccf_index.learning.offers import Offers
 from cccf_index.learning.plan import MAX_DIMENSION, LearningPlan
 from cccf_index.learning.probes import Probes
 from cccf_index.learning.rows import Frame
@@ -186,10 +189,10 @@ class CompositionalQuantizer:
         with _threads.limit_blas():
             sides = Sides.from_vectors(items, queries, counts, plan.max_rows, rng)
             examples = items[sample_rows(len(items), EXAMPLES, np.random.default_rng(plan.seed))]
-            self._encoder, self.history_, offers = learn_codes(sides, examples, plan, bool(self.verbose))
+            self._encoder, self.history_, offers, lost = learn_codes(sides, examples, plan, bool(self.verbose))
         self._plan, self.item_mean_ = plan, self._encoder.item_mean
         if offers is not None and plan.bytes_per_item is not None and not has_choice:
-            _warn_of_losses(offers, plan.bytes_per_item)
+            _warn_of_losses(offers, plan.bytes_per_item, lost)
         return offers
 
     def _with_budget(self, offers: Offers, budget: float) -> CompositionalQuantizer:
@@ -197,7 +200,7 @@ class CompositionalQuantizer:
         other = self.without_codes()
         other.bytes_per_item = budget
         other._plan = self._plan._replace(bytes_per_item=budget)
-        other._encoder = self._encoder._replace(allocation=offers.allocate(budget))
+        other._encoder = self._encoder._replace(allocation=offers.allocate(budget)[0])
         return other
 
     @property
@@ -415,8 +418,8 @@ class CompositionalQuantizer:
                 "ends.lasts": (len(LISTS), m),
                 "ends.shares": (len(LISTS),),
             }
-            shapes |= {"precisions": (kinds, 2)}
-            shapes |= dict.fromkeys(("errors", "prices", "trust", "spare"), (kinds,))
+            shapes |= {"precisions": no_precisions(kinds).shape}
+            shapes |= dict.fromkeys(FACTORS, (kinds,))
         for name, shape in shapes.items():
             kind = np.int64 if name == "precisions" else np.float32
             if arrays[name].shape != shape or arrays[name].dtype != kind:
@@ -439,9 +442,8 @@ class CompositionalQuantizer:
             raise NotFittedError("This CompositionalQuantizer is not fitted yet. Call `fit` with vectors first.")
 
 
-def _warn_of_losses(offers: Offers, budget: float) -> None:
+def _warn_of_losses(offers: Offers, budget: float, lost: float) -> None:
     """Warn of a budget that is far too small for the vectors, with the number of bytes that would do."""
-    lost = offers.choose_kinds(budget)[1]
     if lost > MOST_LOST:
         enough = offers.find_budget(budget, lost / 2)
         advice = "" if enough is None else f"{enough:.0f} bytes would halve that. "

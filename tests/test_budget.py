@@ -8,7 +8,11 @@ import pytest
 import cccf_index as ci
 from cccf_index import IndexCCCF, SearchParametersCCCF
 from cccf_index.evaluation import recall
-from cccf_index.learning.allocation import ERRORS, Choice, interpolate, judge_losses, list_precisions
+from cccf_index.kernels.levels import BITS, row_sizes
+from cccf_index.learning.allocation import Choice
+from cccf_index.learning.dense import round_rows
+from cccf_index.learning.losses import ERRORS, describe_estimates, interpolate, judge_losses
+from cccf_index.learning.offers import list_precisions
 from cccf_index.quantizer import CompositionalQuantizer
 
 EVERY = SearchParametersCCCF(prune=False)
@@ -57,9 +61,9 @@ def test_codes_take_the_bytes_that_were_asked_for(quantizer):
     codes = quantizer.item_codes_
     allocation = quantizer._encoder.allocation
     kinds = allocation.assign(ITEMS - quantizer.item_mean_)
-    n_full, n_half = allocation.precisions[kinds].T
+    values = row_sizes(allocation.precisions)[kinds]
     binary = 2 * (codes.weights > 0).sum(axis=1)
-    sizes = np.where(n_full + n_half > 0, n_full + n_half / 2 + 2, binary) + 4
+    sizes = np.where(values > 0, values + 2, binary) + 4
     assert 18 < sizes.mean() <= 20.2
 
 
@@ -206,20 +210,52 @@ def test_prices_spend_the_budget_where_most_is_lost():
 
 def test_losses_between_known_errors_are_interpolated():
     losses = np.stack([ERRORS, 2 * ERRORS**2]).astype(np.float32)
-    errors = np.array([1.5, 1.0, 0.75, 0.5, 0.3, ERRORS[-1], ERRORS[-1] / 2], np.float32)
+    losses = np.concatenate([[[7], [8]], losses], axis=1).astype(np.float32)  # binary codes first
+    errors = np.array([0.9, 5.0, 4.0, 0.75, 0.5, 0.3, ERRORS[-1], ERRORS[-1] / 2], np.float32)
     found = interpolate(losses, errors)
-    np.testing.assert_allclose(found[0], np.minimum(errors, 1), rtol=1e-5)
-    np.testing.assert_allclose(found[1, 1:4], [2.0, 1.25, 0.5], rtol=1e-5)
+    np.testing.assert_allclose(found[:, 0], [7, 8])
+    np.testing.assert_allclose(found[0, 1:], np.minimum(errors[1:], 4), rtol=1e-5)
+    np.testing.assert_allclose(found[1, 2:5], [32.0, 1.25, 0.5], rtol=1e-5)
     assert found[1, -1] == pytest.approx(found[1, -2] / 2, rel=1e-5)
+
+
+def test_estimates_are_described_by_the_errors_of_codes():
+    rng = np.random.default_rng(4)
+    x, queries = rng.standard_normal((400, 64)), rng.standard_normal((4000, 64))
+    scores = queries @ x.T
+    signs = np.sign(x)
+    least = signs * np.abs(x).mean(axis=1, keepdims=True)  # the least squared error
+    right = signs * (np.square(x).sum(axis=1) / np.abs(x).sum(axis=1))[:, None]  # right in the mean
+    lengths = np.linalg.norm(x, axis=1)
+    for coded, is_binary in ((least, True), (right, False)):
+        error = (np.linalg.norm(x - coded, axis=1) / lengths).mean()
+        means, deviations = describe_estimates(np.array([error], np.float32), np.array([is_binary]))
+        estimates = queries @ coded.T
+        mean = (estimates * scores).sum() / np.square(scores).sum()
+        assert means[0] == pytest.approx(mean, abs=0.02)
+        assert deviations[0] == pytest.approx(((estimates - mean * scores) / lengths).std(), abs=0.02)
+
+
+@pytest.mark.parametrize("precision", [[64, 0, 0, 0], [0, 64, 0, 0], [0, 0, 64, 0], [0, 0, 0, 64], [16, 16, 16, 0]])
+def test_scores_of_dense_components_are_right_in_the_mean(precision):
+    rng = np.random.default_rng(5)
+    x, squares = rng.standard_normal((50, 64)).astype(np.float32), rng.random(64).astype(np.float32) + 0.1
+    found, n = round_rows(x, squares, np.array(precision)), sum(precision)
+    expanded = found.expand()[:, :n]
+    own = (squares[:n] * x[:, :n] ** 2).sum(axis=1)
+    np.testing.assert_allclose((squares[:n] * expanded * x[:, :n]).sum(axis=1), own, rtol=1e-4)
+    assert not found.expand()[:, n:].any()
 
 
 def test_precisions_to_choose_from_cover_all_dimensions_and_stay_few():
     for n_dense in (16, 48, 128, 768, 4096):
-        found = list_precisions(n_dense)
-        assert (n_dense, 0) in found
-        assert (0, n_dense) in found
-        assert len(found) == len(set(found)) < 1200
-        assert all(n % 16 == 0 for pair in found for n in pair)
+        for slope in (0.0, 0.02, 0.2):
+            found = list_precisions(np.exp(-slope * np.arange(n_dense, dtype=np.float32)))
+            assert found[-1].tolist() == [n_dense, 0, 0, 0]
+            assert len(np.unique(found, axis=0)) == len(found) < 250
+            assert not (found % 16).any()
+            assert (np.diff(found @ BITS) > 0).all()
+            assert slope or {(0, 0, 0, n_dense), (0, n_dense, 0, 0)} < {*map(tuple, found.tolist())} or n_dense > 300
 
 
 def test_losses_are_trusted_as_far_as_two_halves_of_the_examples_agree():
@@ -244,12 +280,12 @@ def test_items_that_are_used_alike_get_codes_of_like_lengths():
     rng = np.random.default_rng(1)
     items = rng.standard_normal((3000, 32)).astype(np.float32)
     items /= np.linalg.norm(items, axis=1, keepdims=True)
-    quantizer = CompositionalQuantizer(8, 4, bytes_per_item=30, sweeps=1, verbose=False).fit(items, items)
-    allocation = quantizer._encoder.allocation
-    sizes = quantizer.item_codes_.dense.values.astype(bool).sum(axis=1)
-    assert quantizer.item_codes_.dense.is_present.mean() > 0.95
-    assert sizes.std() < 0.3 * sizes.mean()
-    assert allocation.trust.max() < 0.7
+    quantizer = CompositionalQuantizer(8, 4, bytes_per_item=22, sweeps=1, verbose=False).fit(items, items)
+    assert len(quantizer._encoder.allocation.precisions) == 1
+    assert quantizer.item_codes_.dense.is_present.all()
+    index = IndexCCCF(8, 4, "auto", quantizer=quantizer)
+    index.add(quantizer.item_codes_)
+    assert 21 < index.nbytes / len(items) < 23
 
 
 def test_a_budget_is_kept_where_codes_are_learned_from_a_sample():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import cccf_index as ci
 from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, reference
 from cccf_index.dense import DenseRows
+from cccf_index.kernels.levels import LEVELS, row_sizes
 from cccf_index.kernels.limits import STRIP
 from cccf_index.storage import precisions
 from cccf_index.storage.cells import MIN_CLUSTERED
@@ -30,12 +31,22 @@ def mixed_codes(rng, n, G, r, p, share=0.3, both=0.0, levels=0):
     values = rng.integers(-128, 128, (has.sum(), p)).astype(np.int8)
     if levels:
         values = values // 64 * 64
-    kind = rng.integers(0, 4, len(values))
+    kind, single = rng.integers(0, 7, len(values)), (p // 3 + 15) // 16 * 16
     values[kind == 1] &= np.int8(-16)
     values[kind == 2, p // 2 :] &= np.int8(-16)
     values[kind == 3, 16:] = 0
+    values[kind == 4] = make_values(rng, (np.sum(kind == 4), p), 1)
+    values[kind >= 5, 16:] = make_values(rng, (np.sum(kind >= 5), p - 16), 2)
+    values[kind == 6, single:] = make_values(rng, (np.sum(kind == 6), p - single), 1)
     codes = CompositionalCodes.from_signs(rng.random((n, G, r)) < 0.5, weights)
     return CompositionalCodes(codes.bits, codes.weights, r, (values, sizes))
+
+
+def make_values(rng, shape, bits):
+    """Values that can be stored in so many bits."""
+    level = next(level for level in LEVELS if level.bits == bits)
+    stored = rng.integers(0, 2**bits, shape)
+    return (level.worth * (level.factor * stored + level.least)).astype(np.int8)
 
 
 def make_index(codes, scale, ids=None, parts=1):
@@ -247,11 +258,14 @@ def test_range_search_finds_dense_items():
 @given(st.integers(0, 2**32), st.sampled_from([16, 48, 128]), st.integers(0, 600))
 def test_values_are_packed_without_loss(seed, p, m):
     rng = np.random.default_rng(seed)
-    values = rng.integers(-128, 128, (m, p)).astype(np.int8)
-    ends, full = (rng.integers(0, p + 1, m) for _ in range(2))
-    values[np.arange(p) >= ends[:, None]] = 0
-    values = np.where(np.arange(p) >= full[:, None], values & np.int8(-16), values)
-    kinds, member = precisions.choose_precisions(values) if m else (np.empty((0, 2), np.int64), np.empty(0))
+    values, firsts = make_values(rng, (m, p), 8), np.sort(rng.integers(0, p // 16 + 1, (m, 4)) * 16)
+    for first, bits in zip(firsts.T, (4, 2, 1, 0), strict=True):
+        lower = make_values(rng, (m, p), bits) if bits else np.zeros((m, p), np.int8)
+        values = np.where(np.arange(p) >= first[:, None], lower, values)
+    needs = precisions.find_needs(values)
+    sizes = np.diff(np.concatenate([np.zeros((m, 1), np.int64), firsts], axis=1))
+    assert (row_sizes(needs) <= row_sizes(sizes)).all()
+    kinds, member = precisions.choose_precisions(values) if m else (np.empty((0, 4), np.int64), np.empty(0))
     assert len(kinds) <= precisions.MAX_PRECISIONS + 1
     for number, kind in enumerate(kinds):
         own = values[member == number]

@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     if len(report["groups"]) > MAX_GROUPS:
         lines.append((f"  and {len(report['groups']) - MAX_GROUPS} more groups", ""))
     for kind in report["dense"]:
-        name = f"  dense, {kind['dimensions of 8 bits']} + {kind['dimensions of 4 bits']} dimensions of 8 + 4 bits"
+        parts = [f"{n} x {bits}" for bits, n in kind["dimensions by bits"].items()]
+        name = f"  dense, {' + '.join(parts)} bits"
         lines.append((name, f"{kind['items']:,} items"))
     if report["share not pruned"]:
         share = sum(report["share not pruned"]) / len(report["share not pruned"])

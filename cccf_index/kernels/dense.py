@@ -12,6 +12,7 @@ from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, ZERO, kernel
 from cccf_index.kernels.dense_products import add_steps, find_reaching, multiply_floats, multiply_integers
+from cccf_index.kernels.levels import LEVELS
 from cccf_index.kernels.limits import BLOCK, COARSE_VALUE_MAX, DENSE_STEP, FIRST_STEPS, QUAD, STRIP
 from cccf_index.kernels.memory import find_query, read, view_row
 from cccf_index.kernels.stored import bias_scale, read_bias, read_run, read_weight
@@ -22,12 +23,19 @@ LEAST_STEP = 1e-30  # smaller values are taken for zero
 
 @kernel
 def locate_row(segment, group, place):
-    """Return the address of the first values of a group's row, and how many dimensions take 8 and 4 bits."""
-    n_full = read(segment.precisions, 2 * group, np.int64)
-    n_half = read(segment.precisions, 2 * group + 1, np.int64)
-    start = segment.dense_octets + read(segment.dense_starts, group, np.int64)
-    number = place % STRIP
-    return start + (place - number) * (n_full + n_half // 2) + QUAD * number, n_full, n_half
+    """Return the address of the first values of a group's row, and that of its precision."""
+    start, number = segment.dense_octets + read(segment.dense_starts, group, np.int64), place % STRIP
+    row = start + (place - number) * read(segment.dense_row_sizes, group, np.int64) + QUAD * number
+    return row, segment.precisions + 8 * len(LEVELS) * group
+
+
+@kernel
+def count_steps(precision):
+    """Return how many steps the dimensions of a precision are, by its address."""
+    n = ZERO
+    for level in range(len(LEVELS)):
+        n += read(precision, level, np.int64)
+    return n // DENSE_STEP
 
 
 @kernel
@@ -94,7 +102,7 @@ def prepare_dense(segment, call, i, values):
     return np.sqrt(square)
 
 
-# O(n_full + n_half / 2) bytes read for each row. Invariant: no estimate of a row in the mask is off by more than
+# O(bytes of the rows). Invariant: no estimate of a row in the mask is off by more than
 # `dense_slip` times the length of the longest; all rows are in it that may reach the limit.
 @kernel
 def estimate_block(group, first, n, block, limit, length, segment, call, q, i):
@@ -124,18 +132,18 @@ def estimate_block(group, first, n, block, limit, length, segment, call, q, i):
 def find_best(group, first, n, block, limit, segment, call, i):
     """Add up the totals of n rows, dimensions after dimensions, as long as any may reach a limit; return which do."""
     query, n_steps = find_query(call, i), call.n_dense // DENSE_STEP
-    row, n_full, n_half = locate_row(segment, group, first)
+    row, precision = locate_row(segment, group, first)
     values, scales, sums = call.dense_values, call.dense_scales, call.dense_sums
     values, scales, sums = values + i * call.n_dense, scales + 4 * i * n_steps, sums + 4 * i * n_steps
     rests = segment.dense_rests + 4 * (block - segment.first_dense_block) * segment.n_stages
-    start, stop, end, stage, n_strips = ZERO, np.int64(FIRST_STEPS), (n_full + n_half) // DENSE_STEP, 0, -(-n // STRIP)
+    start, stop, end, stage, n_strips = ZERO, np.int64(FIRST_STEPS), count_steps(precision), 0, -(-n // STRIP)
     while stop < end:
-        add_steps(row, n_strips, n_full, n_half, values, scales, sums, start, stop, call.sketches)
+        add_steps(row, n_strips, precision, values, scales, sums, start, stop, call.sketches)
         rest = np.float64(read(call.dense_tails, i * n_steps + stop, np.float32)) * read(rests, stage, np.float32)
         if find_reaching(call.sketches, call.block_weights, scale_limit(limit - rest, query.dense_step)) == 0:
             return np.uint64(0)
         start, stop, stage = stop, 2 * stop, stage + 1
-    add_steps(row, n_strips, n_full, n_half, values, scales, sums, start, end, call.sketches)
+    add_steps(row, n_strips, precision, values, scales, sums, start, end, call.sketches)
     return find_reaching(call.sketches, call.block_weights, scale_limit(limit, query.dense_step))
 
 
@@ -154,15 +162,15 @@ def pick_score_dense(place, group, segment, call, q, number, real):
     """Pick the coded or the real-valued variant at compile time."""
 
     def score_coded(place, group, segment, call, q, number, real):
-        row, n_full, n_half = locate_row(segment, group, place)
+        row, precision = locate_row(segment, group, place)
         weight = read(call.weights, q * call.n_weights + segment.n_components, number)
-        product = multiply_integers(row, call.dense + q * call.n_dense, n_full, n_half)
+        product = multiply_integers(row, precision, call.dense + q * call.n_dense)
         return weight * read_dense_weight(segment, group, place, number) * number(product)
 
     def score_real(place, group, segment, call, q, number, real):
-        row, n_full, n_half = locate_row(segment, group, place)
+        row, precision = locate_row(segment, group, place)
         d, n = segment.n_components * call.n_bits, call.n_dense
-        product = multiply_floats(row, call.vectors + 4 * (q * (d + n) + d), n_full, n_half)
+        product = multiply_floats(row, precision, call.vectors + 4 * (q * (d + n) + d))
         weight = read_dense_weight(segment, group, place, np.float32) * np.float32(segment.dense_unit)
         return weight * product
 

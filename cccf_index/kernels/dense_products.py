@@ -5,17 +5,19 @@ values of the query, 16 times: one or two instructions multiply them and sum the
 put together from their strip and multiplied exactly.
 """
 
+from typing import NamedTuple
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from cccf_index.kernels.block import I8, I16, I32, I64, cut, has_feature, join, load, splat
-from cccf_index.kernels.limits import BLOCK, COARSE_VALUE_MAX, DENSE_STEP, HALF_MIN, HALF_STEP, QUAD, STRIP
+from cccf_index.kernels.levels import LEVELS, Level
+from cccf_index.kernels.limits import BLOCK, COARSE_VALUE_MAX, DENSE_STEP, QUAD, STRIP
 
 F32 = ir.FloatType()
 PIECE = QUAD * STRIP  # bytes of a strip that are read at a time
-FULL_MIN = -128  # values are stored less this
 # Instructions by feature, the widest first: bytes; LLVM's names of that which multiplies unsigned with signed bytes and
 # sums neighbours, and of that which does the same with 16-bit lanes.
 PRODUCTS = (
@@ -23,7 +25,7 @@ PRODUCTS = (
     ("avx2", 32, "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
     ("ssse3", 16, "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
 )
-# Sums of neighbours that stay within 16 bits: two products of bytes, or eight of half bytes, with a query's values.
+# Sums of neighbours that stay within 16 bits: two products of bytes, or eight of fewer bits, with a query's values.
 assert 2 * 255 * COARSE_VALUE_MAX < 2**15
 assert 8 * 15 * COARSE_VALUE_MAX < 2**15
 
@@ -107,19 +109,41 @@ def add_all(builder, vectors):
     return vectors[0]
 
 
-def multiply_bytes(context, builder, start, strip, quads):
-    """Return the products of 16 dimensions, a byte each, with quads of a query, plus `start`; strip: an address."""
-    octets = [load(builder, builder.add(strip, I64(number * PIECE)), I8, PIECE) for number in range(len(quads))]
-    return sum_quads(context, builder, start, zip(octets, quads, strict=True), are_small=False)
+def unpack(builder, octets, level, number):
+    """Return the first 16 stored numbers that a piece holds of each row, quads in vectors of bytes, or all of fewer.
+
+    number: of the step, counted from the first of its level: at 1 bit a piece holds two steps.
+    """
+    if level.bits == 8:
+        return [octets]
+    words = builder.bitcast(octets, ir.VectorType(I16, PIECE // 2))  # there are no shifts of bytes
+    if level.bits == 1:
+        words = builder.lshr(words, repeat(builder, find_shift(builder, number), PIECE // 2))
+    parts = []
+    for place in range(min(level.per_byte, DENSE_STEP // QUAD)):
+        moved = builder.lshr(words, fill(I16, level.bits * place, PIECE // 2))
+        moved = builder.bitcast(moved, octets.type)
+        parts.append(builder.and_(moved, fill(I8, 2**level.bits - 1, PIECE)))
+    return parts
 
 
-def multiply_halves(context, builder, start, strip, quads):
-    """Return the products of 16 dimensions, half a byte each, with quads of a query, plus `start`."""
-    halves = []
-    for number in range(len(quads) // 2):
-        octets = load(builder, builder.add(strip, I64(number * PIECE)), I8, PIECE)
-        halves += [builder.and_(octets, fill(I8, 15, PIECE)), builder.lshr(octets, fill(I8, 4, PIECE))]
-    return sum_quads(context, builder, start, zip(halves, quads, strict=True), are_small=True)
+def find_shift(builder, number):
+    """Return which bits of the bytes a step of 1 bit takes, the lower or the upper ones: 0 or 4, 16 bits."""
+    return builder.shl(builder.trunc(builder.and_(number, I64(1)), I16), I16(2))
+
+
+def multiply_step(context, builder, shift, address, number, quads, level):
+    """Return in 32-bit lanes ``factor * s + least`` of 16 rows times quads of a query, summed over 16 dimensions.
+
+    s: what is stored at an address; number: see `unpack`; shift: `least` times the sum of the query's values.
+    """
+    stored = []
+    for piece in range(max(1, DENSE_STEP // QUAD // level.per_byte)):
+        octets = load(builder, builder.add(address, I64(piece * PIECE)), I8, PIECE)
+        stored += unpack(builder, octets, level, number)
+    start = shift if level.factor == 1 else fill(I32, 0, STRIP)
+    total = sum_quads(context, builder, start, zip(stored, quads, strict=True), are_small=level.bits < 8)
+    return total if level.factor == 1 else builder.add(builder.shl(total, fill(I32, 1, STRIP)), shift)
 
 
 def repeat_quad(builder, query, number):
@@ -128,20 +152,48 @@ def repeat_quad(builder, query, number):
     return builder.bitcast(repeat(builder, quad, STRIP), ir.VectorType(I8, PIECE))
 
 
+class Region(NamedTuple):
+    """The dimensions of one level of a precision, by steps."""
+
+    level: Level
+    start: ir.Value  # the first step
+    stop: ir.Value
+    offset: ir.Value  # of its first byte in a strip
+
+    def locate(self, builder, step):
+        """Return where a step begins, in bytes from the start of the strip, and its number in the region."""
+        number = builder.sub(step, self.start)
+        piece = builder.lshr(number, I64(1)) if self.level.bits == 1 else number
+        size = max(1, DENSE_STEP // QUAD // self.level.per_byte) * PIECE
+        return builder.add(self.offset, builder.mul(piece, I64(size))), number
+
+
+def find_regions(builder, precision):
+    """Return the regions of a precision, the address of int64 (levels,), and the bytes of a strip."""
+    step, offset, regions = I64(0), I64(0), []
+    for place, level in enumerate(LEVELS):
+        n = load_one(builder, builder.add(precision, I64(8 * place)), I64)
+        stop = builder.add(step, builder.udiv(n, I64(DENSE_STEP)))
+        regions.append(Region(level, step, stop, offset))
+        n_pieces = builder.udiv(builder.add(n, I64(QUAD * level.per_byte - 1)), I64(QUAD * level.per_byte))
+        step, offset = stop, builder.add(offset, builder.mul(n_pieces, I64(PIECE)))
+    return regions, offset
+
+
 # O(dimensions) for 16 rows at once. Invariant: no product leaves its lanes; see the assertions above.
 @intrinsic
-def add_steps(context, strip, n_strips, n_full, n_half, query, scales, sums, first, last, totals):
+def add_steps(context, strip, n_strips, precision, query, scales, sums, first, last, totals):
     """Set the totals of BLOCK rows to their products with a query in some dimensions: the steps `first` to `last`.
 
     If `first` is not 0, add them. The rows stand in up to four strips; where there are fewer, totals of the others
-    mean nothing. Addresses: strip, the first; query: int8 (dimensions,); scales, sums: float32, int32 (steps,), what 1
-    of the query's values is worth, and their sum; totals: float32 (BLOCK,). n_full, n_half: dimensions of 8 and 4 bits.
+    mean nothing. Addresses: strip, the first; precision: int64 (levels,); query: int8 (dimensions,); scales, sums:
+    float32, int32 (steps,), what 1 of the query's values is worth, and their sum; totals: float32 (BLOCK,).
     """
 
     def generate(context, builder, signature, arguments):
-        strip, n_strips, n_full, n_half, query, scales, sums, first, last, totals = arguments
-        lanes, full_bytes, half_bytes = ir.VectorType(F32, STRIP), STRIP * DENSE_STEP, STRIP * DENSE_STEP // 2
-        size = builder.mul(builder.add(n_full, builder.lshr(n_half, I64(1))), I64(STRIP))
+        strip, n_strips, precision, query, scales, sums, first, last, totals = arguments
+        lanes = ir.VectorType(F32, STRIP)
+        regions, size = find_regions(builder, precision)
         numbers = [smaller(builder, I64(i), builder.sub(n_strips, I64(1))) for i in range(BLOCK // STRIP)]
         strips = [builder.add(strip, builder.mul(number, size)) for number in numbers]
         places = [cgutils.alloca_once(builder, lanes) for _ in strips]
@@ -149,37 +201,36 @@ def add_steps(context, strip, n_strips, n_full, n_half, query, scales, sums, fir
         is_first = builder.icmp_signed("==", first, I64(0))
         for place, address in zip(places, addresses, strict=True):
             builder.store(builder.select(is_first, fill(F32, 0.0, STRIP), load(builder, address, F32, STRIP)), place)
-
-        def add(start, stop, multiply, offset, step_bytes, least, worth):
-            """Add steps whose values stand `offset` bytes behind step 0 in each strip; worth: of 1 of them."""
+        for region in regions:
+            start, stop = larger(builder, first, region.start), smaller(builder, last, region.stop)
             with cgutils.for_range_slice(builder, start, stop, I64(1)) as (step, _):
                 own = builder.add(query, builder.mul(step, I64(DENSE_STEP)))
                 quads = [repeat_quad(builder, own, number) for number in range(DENSE_STEP // QUAD)]
                 shift = load_one(builder, builder.add(sums, builder.mul(step, I64(4))), I32)
-                shift = repeat(builder, builder.mul(shift, I32(least)), STRIP)
+                shift = repeat(builder, builder.mul(shift, I32(region.level.least)), STRIP)
                 scale = load_one(builder, builder.add(scales, builder.mul(step, I64(4))), F32)
-                scale = repeat(builder, builder.fmul(scale, ir.Constant(F32, float(worth))), STRIP)
-                behind = builder.add(offset, builder.mul(step, I64(step_bytes)))
+                scale = repeat(builder, builder.fmul(scale, ir.Constant(F32, float(region.level.worth))), STRIP)
+                behind, number = region.locate(builder, step)
                 for strip, place in zip(strips, places, strict=True):
-                    products = multiply(context, builder, shift, builder.add(strip, behind), quads)
+                    at = builder.add(strip, behind)
+                    products = multiply_step(context, builder, shift, at, number, quads, region.level)
                     products = builder.sitofp(products, lanes)
                     builder.store(fuse(builder, products, scale, builder.load(place)), place)
-
-        n_steps = builder.udiv(n_full, I64(DENSE_STEP))
-        offset = builder.mul(n_steps, I64(full_bytes - half_bytes))
-        add(first, smaller(builder, last, n_steps), multiply_bytes, I64(0), full_bytes, FULL_MIN, 1)
-        start = builder.sub(builder.add(first, n_steps), smaller(builder, first, n_steps))  # the larger one
-        add(start, last, multiply_halves, offset, half_bytes, HALF_MIN, HALF_STEP)
         for place, address in zip(places, addresses, strict=True):
             store(builder, builder.load(place), address)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 10), generate
+    return types.void(*[types.int64] * 9), generate
 
 
 def smaller(builder, a, b):
     """Return the smaller of two numbers."""
     return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+
+def larger(builder, a, b):
+    """Return the larger of two numbers."""
+    return builder.select(builder.icmp_signed(">", a, b), a, b)
 
 
 def fuse(builder, left, right, total):
@@ -201,21 +252,22 @@ def find_reaching(context, totals, weights, limit):
     return types.uint64(types.int64, types.int64, types.float32), generate
 
 
-def load_bytes(builder, address):
-    """Return 16 values of a row, stored in a byte each, in 16-bit lanes; address: of its first quad."""
-    quads = load_quads(builder, address, DENSE_STEP // QUAD)
-    return builder.add(builder.zext(quads, ir.VectorType(I16, DENSE_STEP)), fill(I16, FULL_MIN, DENSE_STEP))
-
-
-def load_halves(builder, address):
-    """Return 16 values of a row, stored in half a byte each, in 16-bit lanes; address: of its first quad."""
-    half = DENSE_STEP // 2
-    octets = builder.zext(load_quads(builder, address, half // QUAD), ir.VectorType(I16, half))
-    lower, upper = builder.shl(octets, fill(I16, 4, half)), builder.and_(octets, fill(I16, 240, half))
-    lower = builder.and_(lower, fill(I16, 240, half))
-    places = [q * QUAD + i + side * half for q in range(half // QUAD) for side in (0, 1) for i in range(QUAD)]
-    values = builder.shuffle_vector(lower, upper, ir.Constant(ir.VectorType(I32, DENSE_STEP), places))
-    return builder.add(values, fill(I16, HALF_MIN * HALF_STEP, DENSE_STEP))
+def load_values(builder, address, number, level):
+    """Return 16 values of a row, in 16-bit lanes; address: of its first quad of them; number: see `unpack`."""
+    lanes, n = ir.VectorType(I16, DENSE_STEP), level.per_byte
+    quads = load_quads(builder, address, max(1, DENSE_STEP // QUAD // n))
+    sources = [dimension // (QUAD * n) * QUAD + dimension % QUAD for dimension in range(DENSE_STEP)]
+    shifts = [dimension // QUAD % n * level.bits for dimension in range(DENSE_STEP)]
+    anything = ir.Constant(quads.type, ir.Undefined)
+    stored = builder.shuffle_vector(quads, anything, ir.Constant(ir.VectorType(I32, DENSE_STEP), sources))
+    stored = builder.zext(stored, lanes)
+    if level.bits == 1:
+        stored = builder.lshr(stored, repeat(builder, find_shift(builder, number), DENSE_STEP))
+    if level.bits < 8:
+        stored = builder.lshr(stored, ir.Constant(lanes, shifts))
+        stored = builder.and_(stored, fill(I16, 2**level.bits - 1, DENSE_STEP))
+    values = builder.mul(stored, fill(I16, level.factor * level.worth, DENSE_STEP))
+    return builder.add(values, fill(I16, level.least * level.worth, DENSE_STEP))
 
 
 def load_quads(builder, address, n):
@@ -227,19 +279,16 @@ def load_quads(builder, address, n):
     return builder.bitcast(quads, ir.VectorType(I8, n * QUAD))
 
 
-def multiply_row(builder, row, n_full, n_half, zero, multiply):
+def multiply_row(builder, row, precision, zero, multiply):
     """Return what `multiply`, given a total, 16 values and the first of their dimensions, makes of a whole row."""
     total = cgutils.alloca_once_value(builder, zero)
     builder.store(zero, total)
-
-    def add(n, start, first, size, read_values):
-        with cgutils.for_range(builder, builder.udiv(n, I64(DENSE_STEP))) as step:
-            values = read_values(builder, builder.add(start, builder.mul(step.index, I64(size))))
-            dimension = builder.add(first, builder.mul(step.index, I64(DENSE_STEP)))
+    for region in find_regions(builder, precision)[0]:
+        with cgutils.for_range_slice(builder, region.start, region.stop, I64(1)) as (step, _):
+            behind, number = region.locate(builder, step)
+            values = load_values(builder, builder.add(row, behind), number, region.level)
+            dimension = builder.mul(step, I64(DENSE_STEP))
             builder.store(multiply(builder.load(total), values, dimension), total)
-
-    add(n_full, row, I64(0), STRIP * DENSE_STEP, load_bytes)
-    add(n_half, builder.add(row, builder.mul(n_full, I64(STRIP))), n_full, STRIP * DENSE_STEP // 2, load_halves)
     return builder.load(total)
 
 
@@ -251,42 +300,42 @@ def sum_lanes(builder, vector, add):
     return builder.extract_element(vector, I32(0))
 
 
-# O(n_full + n_half). Invariant: no sum leaves 32 bits, as 128 * 128 * MAX_DENSE does not.
+# O(dimensions). Invariant: no sum leaves 32 bits, as 128 * 128 * MAX_DENSE does not.
 @intrinsic
-def multiply_integers(context, row, query, n_full, n_half):
+def multiply_integers(context, row, precision, query):
     """Return the inner product of a row with a query of int8, as int32.
 
-    row: the address of its first quad; query: of the values.
+    Addresses: row, its first quad; precision: int64 (levels,); query: the values.
     """
 
     def generate(context, builder, signature, arguments):
-        row, query, n_full, n_half = arguments
+        row, precision, query = arguments
 
         def multiply(total, values, dimension):
             factors = load(builder, builder.add(query, dimension), I8, DENSE_STEP)
             factors = builder.sext(factors, ir.VectorType(I16, DENSE_STEP))
             return builder.add(total, sum_pairs(context, builder, values, factors))
 
-        total = multiply_row(builder, row, n_full, n_half, fill(I32, 0, DENSE_STEP // 2), multiply)
+        total = multiply_row(builder, row, precision, fill(I32, 0, DENSE_STEP // 2), multiply)
         return sum_lanes(builder, total, builder.add)
 
-    return types.int32(*[types.int64] * 4), generate
+    return types.int32(*[types.int64] * 3), generate
 
 
-# O(n_full + n_half).
+# O(dimensions).
 @intrinsic
-def multiply_floats(context, row, query, n_full, n_half):
+def multiply_floats(context, row, precision, query):
     """Return the inner product of a row with a query of float32, as float32; see `multiply_integers`."""
 
     def generate(context, builder, signature, arguments):
-        row, query, n_full, n_half = arguments
+        row, precision, query = arguments
         lanes = ir.VectorType(F32, DENSE_STEP)
 
         def multiply(total, values, dimension):
             factors = load(builder, builder.add(query, builder.mul(dimension, I64(4))), F32, DENSE_STEP)
             return builder.fadd(total, builder.fmul(builder.sitofp(values, lanes), factors))
 
-        total = multiply_row(builder, row, n_full, n_half, fill(F32, 0.0, DENSE_STEP), multiply)
+        total = multiply_row(builder, row, precision, fill(F32, 0.0, DENSE_STEP), multiply)
         return sum_lanes(builder, total, builder.fadd)
 
-    return types.float32(*[types.int64] * 4), generate
+    return types.float32(*[types.int64] * 3), generate

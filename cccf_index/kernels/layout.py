@@ -33,13 +33,14 @@ class SegmentTables(NamedTuple):
     peaks: NDArray[np.float32]  # (G, cells): the largest weight
     bias_peaks: NDArray[np.float64]  # (cells,): the largest bias
     coarse: NDArray[np.uint8]  # (stored codes,): weights / step for sketches; `weights` themselves if they fit
-    precisions: NDArray[np.int64]  # (groups, 2): dimensions of the dense component of 8 and 4 bits; zeros if none
+    precisions: NDArray[np.int64]  # (groups, levels): dimensions of the dense component at each level; zeros if none
     dense_octets: NDArray[np.uint8]  # its values, group after group of those that have it; see `storage.precisions`
     dense_weights: NDArray[Any]  # (dense rows,): in the same order
     dense_peaks: NDArray[np.float32]  # (cells,): the largest length of it, in the metric
     dense_rests: NDArray[np.float32]  # (blocks from `first_dense_block` on, stages): of its later dimensions
     dense_metric: NDArray[np.float32]  # (dense dimensions,): what items' values are multiplied by, see `bounds`
     dense_starts: NDArray[np.int64]  # (groups,): where the values of a group begin
+    dense_row_sizes: NDArray[np.int64]  # (groups,): bytes of a row; 0 if it has no dense component
     dense_bases: NDArray[np.int64]  # (groups,): where its weights begin
     dense_sizes: NDArray[np.float32]  # (cells,): the length of the dense component of the centre, rounded up
     dense_unit: float  # what 1 of `dense_weights` is worth, in units of `weights`

@@ -17,7 +17,6 @@ MAX_LOOKUPS = MAX_BITS // 4
 assert 2 * ENTRY_MAX * MAX_LOOKUPS < 2**16
 
 VALUE_MAX = 127  # values of the dense component are at most so large; -128 is one, too
-HALF_MIN, HALF_MAX, HALF_STEP = -8, 7, 16  # those that take half a byte: multiples of HALF_STEP
 DENSE_STEP = 16  # dimensions of the dense component come in multiples of it
 MAX_DENSE = 4096
 # Integer weights of the dense component are 2^DENSE_SHIFT times finer than those of binary ones: an item's values are

@@ -37,7 +37,7 @@ def has_component(segment, group, k):
 @kernel
 def has_dense(segment, group):
     """Whether the rows of a group have a dense component."""
-    return read(segment.precisions, 2 * group, np.int64) + read(segment.precisions, 2 * group + 1, np.int64) > 0
+    return read(segment.dense_row_sizes, group, np.int64) > 0
 
 
 @kernel

@@ -10,7 +10,10 @@
 | `alternation` | updates of both sides in turn, until the error hardly falls |
 | `probes` | example users: items at the head of their lists count more |
 | `dense` | the space of dense components |
-| `allocation` | which item gets which code, under a budget of bytes |
+| `losses` | what the errors of an item's code cost the lists of example queries |
+| `allocation` | which item gets which code, by losses and the price of a byte |
+| `offers` | the kinds of codes that a budget of bytes is spent on |
+| `trials` | which allocation loses the least, on queries that were held out |
 | `encoding` | vectors to packed codes in one pass |
 | `heads` | queries that are fitted to the head of their own list |
 | `history` | the error after each sweep |

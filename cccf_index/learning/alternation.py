@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cccf_index.learning.allocation import Allocation, Offers
+from cccf_index.learning.allocation import Allocation
 from cccf_index.learning.history import Iteration
+from cccf_index.learning.offers import Offers
 from cccf_index.learning.plan import LearningPlan, binary_size
 from cccf_index.learning.probes import CHUNK, Probes
 from cccf_index.learning.rows import CodedRows, Frame
@@ -44,11 +45,12 @@ class Encoder(NamedTuple):
 
 def learn_codes(
     sides: Sides, examples: NDArray[np.float32], plan: LearningPlan, verbose: bool
-) -> tuple[Encoder, list[Iteration], Offers | None]:
+) -> tuple[Encoder, list[Iteration], Offers | None, float]:
     """Learn codes of both sides together, then refit the items to real-valued queries.
 
-    With a budget, what it was allocated from is returned as well; examples: items (n, p), any of all. The history holds
-    the error of the coded pairs after each sweep, before the items are refitted.
+    With a budget, what it was allocated from is returned as well, and the share of the places in lists that is lost;
+    examples: items (n, p), any of all. The history holds the error of the coded pairs after each sweep, before the
+    items are refitted.
     """
     rng = np.random.default_rng(plan.seed)
     trial = sides.sample(TRIAL_ROWS, rng)
@@ -70,10 +72,11 @@ def learn_codes(
     seen = probes.map_queries(query_map) if probes else None
     encoder = Encoder(frame, sides.build_query_frame(query_map), *starts, query_map, seen, sides.mean)
     if plan.bytes_per_item is None:
-        return encoder, history, None
+        return encoder, history, None, 0.0
     binary = binary_size(plan.max_active, plan.n_bits), items.expand() @ query_map
     offers = Offers.measure(sides, examples - sides.mean, plan.k, binary, rng)
-    return encoder._replace(allocation=offers.allocate(plan.bytes_per_item)), history, offers
+    allocation, lost = offers.allocate(plan.bytes_per_item)
+    return encoder._replace(allocation=allocation), history, offers, lost
 
 
 def _refit_items(sides: Sides, items: CodedRows, probes: Probes | None, plan: LearningPlan) -> None:

@@ -68,9 +68,9 @@ class DenseSpace(NamedTuple):
     def code_users(self, users: NDArray[np.float32]) -> DenseRows:
         """Return the dense components of users (n, p): all coordinates in a byte each."""
         x = multiply_rows(users, np.ascontiguousarray(self.queries.T), 0)
-        return round_rows(x, np.ones(x.shape[1], np.float32), (x.shape[1], 0))
+        return round_rows(x, np.ones(x.shape[1], np.float32), np.array([x.shape[1], 0, 0, 0]))
 
-    def round_items(self, x: NDArray[np.float32], precision: tuple[int, int]) -> DenseRows:
+    def round_items(self, x: NDArray[np.float32], precision: NDArray[np.int64]) -> DenseRows:
         """Return the dense components of items by their coordinates (n, any), at least those that it needs."""
         return round_rows(x, np.square(self.sizes[: x.shape[1]]), precision)
 
@@ -79,7 +79,7 @@ class DenseSpace(NamedTuple):
         return np.linalg.norm(x * self.sizes[: x.shape[1]], axis=1)
 
 
-def round_rows(x: NDArray[np.float32], squares: NDArray[np.float32], precision: tuple[int, int]) -> DenseRows:
+def round_rows(x: NDArray[np.float32], squares: NDArray[np.float32], precision: NDArray[np.int64]) -> DenseRows:
     """Round coordinates (n, n_dense) at a precision, see `storage.precisions`; a row depends on no other.
 
     squares: (n_dense,), what squared errors count.
@@ -87,7 +87,7 @@ def round_rows(x: NDArray[np.float32], squares: NDArray[np.float32], precision: 
     weights, values = np.empty(len(x), np.float32), np.empty(x.shape, np.int8)
 
     def work(start: int, stop: int) -> None:
-        dense_rows.fill_values(x, squares, *precision, weights, values, start, stop)
+        dense_rows.fill_values(x, squares, precision, weights, values, start, stop)
 
     _threads.run_chunks(work, len(x), _threads.thread_count(0), least=64, most=4096)
     return DenseRows(weights, values if weights.all() else values[weights > 0])

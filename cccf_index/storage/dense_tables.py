@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cccf_index.dense import DenseRows
 from cccf_index.kernels.calls import LINE
 from cccf_index.kernels.layout import SegmentTables
+from cccf_index.kernels.levels import row_sizes
 from cccf_index.kernels.limits import BLOCK, DENSE_STEP, FIRST_STEPS
 from cccf_index.storage.cells import Cells
 from cccf_index.storage.item_rows import ItemRows, dense_unit, shrink_weights
@@ -105,6 +106,7 @@ def place_dense(d: int, tables: dict[str, NDArray[Any]]) -> dict[str, Any]:
     is_binary = (~has_dense | (tables["slots"] >= 0).any(axis=1))[groups]
     return {
         "dense_starts": np.cumsum(n_octets) - n_octets,
+        "dense_row_sizes": row_sizes(tables["precisions"]),
         "dense_bases": bases,
         "dense_sizes": (np.linalg.norm(tables["centres"][d:], axis=0) * (1 + 1e-5)).astype(np.float32),
         "dense_unit": dense_unit(tables["weights"]),

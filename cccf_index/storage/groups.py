@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cccf_index.kernels.levels import no_precisions
 from cccf_index.storage.item_rows import ItemRows
 from cccf_index.storage.precisions import choose_precisions
 
@@ -19,7 +20,7 @@ class Groups(NamedTuple):
 
     member: NDArray[Any]  # (n,): the group of each row
     covers: NDArray[np.uint64]  # (groups,): the binary components of each, bit k for component k
-    precisions: NDArray[np.int64]  # (groups, 2): how the values of the dense component are stored; 0 where it has none
+    precisions: NDArray[np.int64]  # (groups, levels): of dense values; zeros where there are none
 
     @classmethod
     def assign(cls, rows: ItemRows) -> Groups:
@@ -27,7 +28,7 @@ class Groups(NamedTuple):
         sets = find_component_sets(rows.weights)
         if rows.dense is None or not len(rows.dense.values):
             member, covers = assign_groups(sets)
-            return cls(member, covers, np.zeros((len(covers), 2), np.int64))
+            return cls(member, covers, no_precisions(len(covers)))
         has_dense = rows.dense.is_present
         kinds, kind_of = choose_precisions(rows.dense.values)
         also = np.zeros(len(kinds), np.uint64)  # the binary components of those rows
@@ -37,7 +38,7 @@ class Groups(NamedTuple):
         if not has_dense.all():
             member[~has_dense], covers = assign_groups(sets[~has_dense])
         member[has_dense] = len(covers) + np.argsort(order)[kind_of]
-        precisions = np.concatenate([np.zeros((len(covers), 2), np.int64), kinds[order]])
+        precisions = np.concatenate([no_precisions(len(covers)), kinds[order]])
         return cls(member, np.concatenate([covers, also[order]]), precisions)
 
 

@@ -1,8 +1,7 @@
-"""Precisions: how the values of a dense component are stored, in bytes and half bytes.
+"""Precisions: how many dimensions of a dense component are stored at each level, from 8 bits to 1.
 
-A precision is a pair of numbers: so many of the first dimensions take a byte each, so many of the next half a byte,
-which is enough for multiples of 16, and the rest are zero. Rows of one precision stand together, as those with the
-same binary components do.
+Precisions are defined in `kernels.levels`. Rows of one precision stand together, as those with the same binary
+components do.
 """
 
 from __future__ import annotations
@@ -12,88 +11,121 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cccf_index.kernels.limits import DENSE_STEP, HALF_STEP, QUAD, STRIP
+from cccf_index.kernels.levels import BITS, LEVELS, Level, row_sizes
+from cccf_index.kernels.limits import DENSE_STEP, QUAD, STRIP
 
 MIN_ROWS = 64  # a precision that fewer rows need is not worth a group of its own
 MAX_PRECISIONS = 4  # of a segment, and one more that covers what these do not
 CHUNK = 8192  # rows that are looked at a time
+# Sets of levels are masks: the bits of each level, which are powers of two, and NONE for dimensions that are left out.
+NONE = 16
+ALL = np.array([*BITS, NONE], np.uint8)
+HOLDERS = np.array([8, 8 | 4, 8 | 2, 8 | 1, 8 | 4 | NONE], np.uint8)  # where values of each of these can be stored
 
 
 def find_needs(values: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Return the smallest precision that holds each row of values (m, p) without loss, int64 (m, 2)."""
-    needs = np.empty((len(values), 2), dtype=np.int64)
+    """Return the smallest precision that holds each row of values (m, p) without loss, int64 (m, levels)."""
+    needs = np.empty((len(values), len(LEVELS)), dtype=np.int64)
     for start in range(0, len(values), CHUNK):
-        part = values[start : start + CHUNK].reshape(-1, values.shape[1] // DENSE_STEP, DENSE_STEP)
-        n_full = _count_leading(np.any(part % HALF_STEP != 0, axis=2))
-        needs[start : start + CHUNK, 0] = n_full
-        needs[start : start + CHUNK, 1] = np.maximum(_count_leading(np.any(part != 0, axis=2)) - n_full, 0)
+        part = values[start : start + CHUNK]
+        octets = part.view(np.uint8).reshape(len(part), -1, DENSE_STEP)
+        needs[start : start + CHUNK] = _enclose(np.bitwise_and.reduce(_find_holders()[octets], axis=2))
     return needs
 
 
-def _count_leading(is_used: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the dimensions up to the last block that is used, for each row (m, blocks)."""
-    last = is_used.shape[1] - np.argmax(is_used[:, ::-1], axis=1)
-    return np.where(is_used.any(axis=1), last, 0) * DENSE_STEP
+def _find_holders() -> NDArray[np.uint8]:
+    """Return at which levels each value can be stored, by its byte, (256,)."""
+    masks = np.zeros(256, np.uint8)
+    for level in LEVELS:
+        values = level.worth * (level.factor * np.arange(2**level.bits) + level.least)
+        masks[values.astype(np.int8).view(np.uint8)] |= np.uint8(level.bits)
+    masks[0] |= np.uint8(NONE)
+    return masks
+
+
+def _enclose(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the smallest precision for each row (m, levels) whose steps can be stored at the levels of `masks`.
+
+    masks: (m, steps). From the last step on back, each level takes what it can, the one of fewer bits first.
+    """
+    n_steps = masks.shape[1]
+    needs, rest = np.zeros((len(masks), len(LEVELS) + 1), np.int64), np.full(len(masks), n_steps)
+    for column in range(len(LEVELS), -1, -1):
+        fits = (masks & ALL[column] > 0) | (np.arange(n_steps) >= rest[:, None])
+        start = n_steps - np.argmin(np.pad(fits[:, ::-1], ((0, 0), (0, 1))), axis=1)
+        needs[:, column], rest = (rest - start) * DENSE_STEP, start
+    return needs[:, :-1]
 
 
 def choose_precisions(values: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the precisions (any, 2) to store rows of values (m, p) in, and which one each row is stored in, (m,)."""
+    """Return the precisions (any, levels) to store rows of values (m, p) in, and which each row is stored in, (m,)."""
     kinds, member, counts = np.unique(find_needs(values), axis=0, return_inverse=True, return_counts=True)
     frequent = np.argsort(-counts, kind="stable")[:MAX_PRECISIONS]
     chosen = kinds[np.sort(frequent[counts[frequent] >= MIN_ROWS])]
-    rest = kinds[~_covers(chosen, kinds).any(axis=1)]
+    n_steps = values.shape[1] // DENSE_STEP
+    rest = kinds[~_covers(chosen, kinds, n_steps).any(axis=1)]
     if len(rest):
-        n_full = rest[:, 0].max()
-        chosen = np.concatenate([chosen, [[n_full, rest.sum(axis=1).max() - n_full]]])
-    costs = np.where(_covers(chosen, kinds), row_sizes(chosen), np.inf)
+        masks = np.bitwise_and.reduce(_spread(HOLDERS, rest, n_steps), axis=0)
+        chosen = np.concatenate([chosen, _enclose(masks[None])])
+    costs = np.where(_covers(chosen, kinds, n_steps), row_sizes(chosen), np.inf)
     used, best = np.unique(np.argmin(costs, axis=1), return_inverse=True)
     return chosen[used], best[member.ravel()]
 
 
-def _covers(chosen: NDArray[np.int64], kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether each kind (n, 2) can be stored in each chosen precision (m, 2), (n, m)."""
-    enough = kinds[:, None, 0] <= chosen[None, :, 0]
-    return enough & (kinds.sum(axis=1)[:, None] <= chosen.sum(axis=1)[None, :])
+def _spread(masks: NDArray[np.uint8], precisions: NDArray[np.int64], n_steps: int) -> NDArray[np.uint8]:
+    """Return for each step of precisions (m, levels) what `masks` has for its level, (m, steps)."""
+    counts = np.concatenate([precisions, n_steps * DENSE_STEP - precisions.sum(axis=1, keepdims=True)], axis=1)
+    return np.array([np.repeat(masks, n) for n in counts // DENSE_STEP], np.uint8).reshape(-1, n_steps)
 
 
-def row_sizes(precisions: NDArray[Any]) -> NDArray[Any]:
-    """Return the bytes of the values of a row in each precision (any, 2)."""
-    return precisions[:, 0] + precisions[:, 1] // 2
+def _covers(chosen: NDArray[np.int64], kinds: NDArray[np.int64], n_steps: int) -> NDArray[np.bool_]:
+    """Return whether each kind (n, levels) can be stored in each chosen precision (m, levels), (n, m)."""
+    common = _spread(HOLDERS, kinds, n_steps)[:, None] & _spread(ALL, chosen, n_steps)
+    return np.asarray((common > 0).all(axis=2))
 
 
 def count_octets(sizes: NDArray[np.int64], precisions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes of the values of groups of some sizes (any,), each with its precision (any, 2)."""
+    """Return the bytes of the values of groups of some sizes (any,), each with its precision (any, levels)."""
     return -(-sizes // STRIP) * STRIP * row_sizes(precisions)
 
 
 def pack_values(values: NDArray[np.int8], precision: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return rows of values (m, p) as bytes (any,): strip after strip, the last one padded with rows of zeros.
 
-    A strip holds of each of its 16 rows the values of the first four dimensions, then of the next four, and so on. A
-    byte is ``value + 128``, half a byte ``value / 16 + 8``. Where they are half bytes, four bytes hold eight
-    dimensions, of which the lower half bytes are the first four.
+    A strip holds four bytes of each of its 16 rows, then the next four of each, and so on. At 8 bits four bytes are
+    four dimensions. Where values take b bits, the lowest b bits of the four bytes are four dimensions, the next b bits
+    the next four; what is left over in the last bytes of a level is zero.
     """
-    n_full, n_half = (int(n) for n in precision)
     n_strips = -(-len(values) // STRIP)
-    padded = np.zeros((n_strips * STRIP, n_full + n_half), dtype=np.int8)
-    padded[: len(values)] = values[:, : n_full + n_half]
-    octets = padded.view(np.uint8).reshape(n_strips, STRIP, -1) ^ np.uint8(128)  # + 128
-    full = octets[..., :n_full].reshape(n_strips, STRIP, -1, QUAD)
-    both = octets[..., n_full:].reshape(n_strips, STRIP, -1, 2, QUAD)
-    half = (both[..., 0, :] >> 4) | (both[..., 1, :] & 240)
-    return np.concatenate([full, half], axis=2).transpose(0, 2, 1, 3).reshape(-1)
+    padded = np.zeros((n_strips * STRIP, int(precision.sum())), dtype=np.int8)
+    padded[: len(values)] = values[:, : padded.shape[1]]
+    parts, first = [np.empty((n_strips, STRIP, 0, QUAD), np.uint8)], 0
+    for level, n in zip(LEVELS, precision.tolist(), strict=True):
+        stored = (padded[:, first : first + n] // np.int16(level.worth) - level.least) // level.factor
+        stored = np.pad(stored.astype(np.uint8), ((0, 0), (0, -n % (QUAD * level.per_byte))))
+        stored = stored.reshape(n_strips, STRIP, -1, level.per_byte, QUAD) << _shifts(level)
+        parts.append(np.bitwise_or.reduce(stored, axis=3))
+        first += n
+    return np.concatenate(parts, axis=2).transpose(0, 2, 1, 3).reshape(-1)
 
 
 def unpack_values(
     octets: NDArray[np.uint8], precision: NDArray[np.int64], p: int, places: NDArray[Any]
 ) -> NDArray[np.int8]:
     """Undo `pack_values`: return the rows at some places (m,) as values of p dimensions (m, p)."""
-    n_full, n_half = (int(n) for n in precision)
-    strips = octets.reshape(-1, (n_full + n_half // 2) // QUAD, STRIP, QUAD)
+    strips = octets.reshape(-1, int(row_sizes(precision[None])[0]) // QUAD, STRIP, QUAD)
     quads = strips[places // STRIP, :, places % STRIP]  # (m, quads of a row, QUAD)
-    full, half = quads[:, : n_full // QUAD], quads[:, n_full // QUAD :]
-    both = np.stack([half << 4, half & 240], axis=2)
     values = np.zeros((len(places), p), dtype=np.int8)
-    values[:, :n_full] = (full.reshape(len(places), n_full) ^ np.uint8(128)).view(np.int8)
-    values[:, n_full : n_full + n_half] = (both.reshape(len(places), n_half) ^ np.uint8(128)).view(np.int8)
+    start = first = 0
+    for level, n in zip(LEVELS, precision.tolist(), strict=True):
+        stop = start - (-n // (QUAD * level.per_byte))
+        stored = (quads[:, start:stop, None] >> _shifts(level)) & np.uint8(2**level.bits - 1)
+        stored = stored.reshape(len(places), (stop - start) * QUAD * level.per_byte)[:, :n].astype(np.int16)
+        values[:, first : first + n] = level.worth * (level.factor * stored + level.least)
+        start, first = stop, first + n
     return values
+
+
+def _shifts(level: Level) -> NDArray[np.uint8]:
+    """Return the first bit of each value in a byte, (per_byte, 1)."""
+    return np.arange(0, 8, level.bits, dtype=np.uint8)[:, None]

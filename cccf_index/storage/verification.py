@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cccf_index.codes import code_size
 from cccf_index.kernels.layout import FLOAT_TYPES, INTEGER_TYPES
+from cccf_index.kernels.levels import no_precisions
 from cccf_index.kernels.limits import BLOCK, DENSE_STEP, STRIP
 from cccf_index.storage.container import require
 from cccf_index.storage.dense_tables import count_stages, find_dense_cell
@@ -58,7 +59,7 @@ def check_tables(
 def no_dense(tables: dict[str, NDArray[Any]], float_weights: bool) -> dict[str, NDArray[Any]]:
     """Return the tables of a dense component that no item of a part has: its file has none of them."""
     return {
-        "precisions": np.zeros((len(tables["slots"]), 2), np.int64),
+        "precisions": no_precisions(len(tables["slots"])),
         "dense_octets": np.empty(0, np.uint8),
         "dense_weights": np.empty(0, np.float32 if float_weights else np.uint8),
         "dense_peaks": np.zeros(len(tables["cell_groups"]), np.float32),
@@ -69,7 +70,7 @@ def no_dense(tables: dict[str, NDArray[Any]], float_weights: bool) -> dict[str, 
 
 def _check_dense(n_dense: int, sizes: NDArray[np.int64], n_cells: int, tables: dict[str, NDArray[Any]]) -> None:
     precisions = tables["precisions"]
-    require(precisions.shape == (len(sizes), 2) and (precisions >= 0).all(), "precisions")
+    require(precisions.shape == no_precisions(len(sizes)).shape and (precisions >= 0).all(), "precisions")
     require((precisions % DENSE_STEP == 0).all() and (precisions.sum(axis=1) <= n_dense).all(), "precisions")
     require(tables["dense_octets"].shape == (int(count_octets(sizes, precisions).sum()),), "dense_octets")
     require(tables["dense_weights"].shape == (int(sizes @ precisions.any(axis=1)),), "dense_weights")
