@@ -29,7 +29,10 @@ KINDS = (INDEX, REFINED)  # what files of indexes hold
 QUANTIZER = "quantizer."  # before the names of its arrays
 VECTORS = "vectors."  # before those of a refined index's vectors
 SHARD_HEADER = 33  # bytes that faiss writes before the codes of an IndexBinaryFlat
-LAYOUT, DENSE_LAYOUT = 2, 5  # of a part's arrays, without and with a dense component; 1 had no cells; 3, 4 were drafts
+LAYOUT, DENSE_LAYOUT = (
+    2,
+    6,
+)  # of a part's arrays, without and with a dense component; 1 had no cells; 3 to 5 were drafts
 
 
 AnyIndex = IndexCCCF | IndexRefineCCCF

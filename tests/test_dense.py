@@ -266,7 +266,7 @@ def test_values_are_packed_without_loss(seed, p, m):
     sizes = np.diff(np.concatenate([np.zeros((m, 1), np.int64), firsts], axis=1))
     assert (row_sizes(needs) <= row_sizes(sizes)).all()
     kinds, member = precisions.choose_precisions(values) if m else (np.empty((0, 4), np.int64), np.empty(0))
-    assert len(kinds) <= precisions.MAX_PRECISIONS + 1
+    assert len(kinds) <= precisions.MAX_PRECISIONS
     for number, kind in enumerate(kinds):
         own = values[member == number]
         octets = precisions.pack_values(own, kind)

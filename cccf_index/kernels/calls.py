@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.limits import BLOCK, DENSE_STEP, HASH_SLOTS, SUMS
+from cccf_index.kernels.levels import count_runs, list_stages
+from cccf_index.kernels.limits import BLOCK, DENSE_STEP, HASH_SLOTS, SUMS, TOGETHER
 
 TILE = 16  # queries that look at a block while it is in the first cache, at most
 TILE_BYTES = 2**21  # of what they collect
@@ -49,10 +50,16 @@ _TABLES = (
     "offsets",  # int16 (tile, G)
     "sums",  # float32 (tile, G * bytes of a code * SUMS): of real-valued queries, see `sketches.fill_sums`
     "dense_query",  # float32 (n_dense,): the dense component of a coded query
-    "dense_values",  # int8 (tile, n_dense): that of all queries, rounded; see `dense`
-    "dense_scales",  # float32 (tile, n_dense / DENSE_STEP): what 1 of a step's values is worth, at most 1,
-    "dense_sums",  # int32 (tile, n_dense / DENSE_STEP): their sum,
-    "dense_tails",  # float32 (tile, n_dense / DENSE_STEP): and the length of the query from the step on
+    "dense_scales",  # float32 (stages,): what 1 of its rounded values is worth in each stage, at most 1,
+    "dense_sums",  # int32 (n_dense / DENSE_STEP + 1,): and the sums of the values before each step; see `dense`
+    "dense_values",  # int8 (tile + 1, n_dense): rounded values; the last query of these tables stands for none
+    "dense_factors",  # float32 (tile + 1, runs): what products with the values of a run are multiplied by,
+    "dense_offsets",  # float32 (tile + 1, runs): and what is added
+    "dense_tails",  # float32 (tile, stages): the length of the query from the first dimension of a stage on,
+    "dense_totals",  # float32 (tile + 1, BLOCK): products with the rows of one block, for a weight of 1,
+    "dense_limits",  # float32 (tile,): what they must reach, times weights; these three in units of `dense_step`,
+    "dense_found",  # uint64 (tile,): and which rows do
+    "looking",  # int64 (tile + TOGETHER,): places of queries that look at the same block
     "products",  # float32 (tile, cells): see `bounds.measure_cells`
     "norms",  # float32 (tile, cells)
     "caps",  # float32 (tile, cells)
@@ -76,7 +83,7 @@ _TABLES = (
     "sort_keys",  # uint64 (2, capacity + k)
     "sort_places",  # int32 (2, capacity + k)
     "sort_counts",  # int32 (BUCKETS,): see `sorting`
-    "sketches",  # int16 (BLOCK,): of one block; or of a dense one int32 (2, BLOCK): its products
+    "sketches",  # int16 (BLOCK,): of one block
     "block_scores",  # int64 or float32 (BLOCK,), then float64: exact scores of a block
     "block_weights",  # int64 or float32 (BLOCK,): the weights of its rows in one component
     "gathered",  # float32 (G * r + n_dense,): the components of it that a group has
@@ -119,19 +126,22 @@ def place_tables(
     It begins anywhere, and the record at the next cache line. The last two numbers are the tile and the capacity.
     """
     per_code, per_cell, collected, most = tile * n_components, tile * n_cells, tile * capacity, capacity + k
-    n_bytes, code_size, n_steps = (n_bits + 7) // 8, n_words * word_size, n_dense // DENSE_STEP
+    n_bytes, code_size = (n_bits + 7) // 8, n_words * word_size
+    n_steps, n_stages, n_runs = n_dense // DENSE_STEP, len(list_stages(n_dense)), count_runs(n_dense)
     table_bytes = {
         "lookups": 32 * per_code * code_size * is_real, "factors": 2 * per_code, "offsets": 2 * per_code,
         "sums": 4 * per_code * SUMS * n_bytes * is_real, "dense_query": 4 * n_dense,
-        "dense_values": tile * n_dense, "dense_scales": 4 * tile * n_steps, "dense_sums": 4 * tile * n_steps,
-        "dense_tails": 4 * tile * n_steps,
+        "dense_scales": 4 * n_stages, "dense_sums": 4 * (n_steps + 1), "dense_values": (tile + 1) * n_dense,
+        "dense_factors": 4 * (tile + 1) * n_runs, "dense_offsets": 4 * (tile + 1) * n_runs,
+        "dense_tails": 4 * tile * n_stages, "dense_totals": 4 * (tile + 1) * BLOCK, "dense_limits": 4 * tile,
+        "dense_found": 8 * tile, "looking": 8 * (tile + TOGETHER),
         "products": 4 * per_cell, "norms": 4 * per_cell, "caps": 4 * per_cell,
         "slips": 4 * per_cell, "near_slips": 4 * per_cell, "next_block": 8 * per_cell, "keys": 4 * n_cells,
         "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile, "min_distances": 8 * tile,
         "min_estimates": 8 * tile, "stale": 2 * tile, "active": 8 * tile, "rows": 8 * collected,
         "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected, "bins": 4 * tile * BINS,
         "chosen_ranks": 8 * most, "identities": 8 * most, "sort_keys": 16 * most, "sort_places": 8 * most,
-        "sort_counts": 4 * BUCKETS, "sketches": 8 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
+        "sort_counts": 4 * BUCKETS, "sketches": 2 * BLOCK, "block_scores": 8 * BLOCK, "block_weights": 8 * BLOCK,
         "vector": 4 * (n_components * n_bits + n_dense), "gathered": 4 * (n_components * n_bits + n_dense),
         "reach": 4 * n_components, "sketch_reach": 4 * n_components,
         "sketch_error": 4 * n_components, "excluded_slots": 2 * HASH_SLOTS * tile,

@@ -7,7 +7,7 @@ touches another, so results do not depend on which rows share a tile.
 import numpy as np
 
 from cccf_index.kernels.decorators import ZERO, training_entry, training_kernel
-from cccf_index.kernels.linear_algebra import copy_row, map_row, multiply_rows
+from cccf_index.kernels.linear_algebra import copy_row, map_row, multiply_rows, multiply_tile
 from cccf_index.kernels.memory import address_of, view_row
 from cccf_index.kernels.row_updates import (
     add_pairs,
@@ -18,7 +18,6 @@ from cccf_index.kernels.row_updates import (
     find_numbers,
     flip_bits,
     multiply_signs,
-    multiply_tile,
     solve_weights,
 )
 from cccf_index.kernels.row_vectors import TILE

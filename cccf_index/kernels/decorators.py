@@ -91,6 +91,7 @@ entry = _make_entry(**ENTRY)  # called from Python
 
 # The compiler may reorder sums, so that they use all lanes of a register; the order is the same in every run.
 reordering_kernel = njit(fastmath={"reassoc", "contract"}, **INNER)
+finite_kernel = njit(fastmath={"reassoc", "contract", "nnan", "nsz"}, **INNER)  # the same for numbers that are not NaN
 TRAINING_MATH = {"reassoc", "contract", "nsz", "arcp"}
 training_kernel = njit(fastmath=TRAINING_MATH, **INNER)
 training_entry = _make_entry(fastmath=TRAINING_MATH, **ENTRY)

@@ -7,8 +7,8 @@ import numpy as np
 
 from cccf_index.kernels.decorators import training_entry, training_kernel
 from cccf_index.kernels.levels import LEVELS
+from cccf_index.kernels.linear_algebra import multiply_tile
 from cccf_index.kernels.memory import address_of
-from cccf_index.kernels.row_updates import multiply_tile
 
 COLUMNS = 256  # probes that are compared with a few rows at a time: their vectors stay in the second cache
 TILE = 32  # rows

@@ -37,12 +37,14 @@ class SegmentTables(NamedTuple):
     dense_octets: NDArray[np.uint8]  # its values, group after group of those that have it; see `storage.precisions`
     dense_weights: NDArray[Any]  # (dense rows,): in the same order
     dense_peaks: NDArray[np.float32]  # (cells,): the largest length of it, in the metric
-    dense_rests: NDArray[np.float32]  # (blocks from `first_dense_block` on, stages): of its later dimensions
+    dense_stages: NDArray[np.int64]  # (stages,): the steps of dimensions at which stages of a search begin
+    dense_rests: NDArray[np.float32]  # (blocks from `first_dense_block` on, stages): from each stage on
     dense_metric: NDArray[np.float32]  # (dense dimensions,): what items' values are multiplied by, see `bounds`
     dense_starts: NDArray[np.int64]  # (groups,): where the values of a group begin
     dense_row_sizes: NDArray[np.int64]  # (groups,): bytes of a row; 0 if it has no dense component
     dense_bases: NDArray[np.int64]  # (groups,): where its weights begin
-    dense_sizes: NDArray[np.float32]  # (cells,): the length of the dense component of the centre, rounded up
+    dense_runs: NDArray[np.void]  # RUN_RECORD: those of each precision, group after group
+    run_starts: NDArray[np.int64]  # (groups + 1,)
     dense_unit: float  # what 1 of `dense_weights` is worth, in units of `weights`
     dense_ceiling: float  # the largest length of all
     binary_stop: int  # the cells from here on have no binary component,
@@ -75,17 +77,20 @@ INTEGER_TYPES = {
     "dense_octets": ("u1",),
     "dense_weights": ("u1", "u2", "u4"),
     "dense_peaks": ("f4",),
+    "dense_stages": ("i8",),
     "dense_rests": ("f4",),
     "dense_metric": ("f4",),
 }
 FLOAT_TYPES = {**INTEGER_TYPES, "weights": ("f4",), "bias": ("f4",), "dense_weights": ("f4",)}
 # A file has these where any item has a dense component.
-DENSE_NAMES = ("precisions", "dense_octets", "dense_weights", "dense_peaks", "dense_rests", "dense_metric")
+DENSE_NAMES = (
+    "precisions", "dense_octets", "dense_weights", "dense_peaks", "dense_stages", "dense_rests", "dense_metric",
+)  # fmt: skip
 
 _FLOATS = {"step", "slip", "dense_unit", "dense_ceiling"}
 _COUNTS = (
     "n_groups", "n_components", "n_cells", "weight_size", "float_weights", "id_size", "by_row", "dense_weight_size",
-    "n_stages",
+    "n_stages", "n_runs",
 )  # fmt: skip
 SEGMENT_RECORD = np.dtype([(name, "f8" if name in _FLOATS else "i8") for name in (*SegmentTables._fields, *_COUNTS)])
 
@@ -116,7 +121,7 @@ def make_record(tables: SegmentTables, by_row: bool = False) -> NDArray[Any]:
     record["n_cells"] = len(tables.cell_groups)
     record["weight_size"], record["dense_weight_size"] = tables.weights.itemsize, tables.dense_weights.itemsize
     record["float_weights"] = tables.weights.dtype.kind == "f"  # and biases
-    record["n_stages"] = tables.dense_rests.shape[1]
+    record["n_stages"], record["n_runs"] = len(tables.dense_stages), len(tables.dense_runs)
     record["by_row"] = by_row
     record["id_size"] = tables.id_offsets.itemsize
     return record

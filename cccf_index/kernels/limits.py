@@ -24,8 +24,10 @@ MAX_DENSE = 4096
 DENSE_SHIFT = 8
 STRIP = 16  # rows whose values stand together,
 QUAD = 4  # so many bytes of each
-COARSE_VALUE_MAX = 63  # estimates round a query's values to whole numbers up to this, so that two products fit 16 bits
-FIRST_STEPS = 2  # steps of dimensions after which rows are first ruled out, then after twice as many, and so on
+STAGE_GROWTH = 4  # stages begin after one step of dimensions, after 4, after 16, and so on
+LONGEST_RUN = 4  # steps of dimensions whose products are summed before they are converted to float32
+MAX_PRECISIONS = 5  # of a segment: so many groups of rows have a dense component
+TOGETHER = 4  # queries that are multiplied with a block of dense rows at a time
 DENSE_REACH = 2**22  # a score of the dense component is at most so many units of a sketch
 
 HASH_BITS = 11  # of the hash tables of excluded ids: 4 KB for each query of a tile

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from cccf_index.kernels.decorators import training_kernel
+from cccf_index.kernels.decorators import ZERO, training_kernel
+from cccf_index.kernels.row_vectors import multiply_four, multiply_one
 
 WIDTH = 16  # Gram matrices are padded to multiples of it: whole registers
 PANEL = 8  # rows of one update: each element of a Gram matrix is loaded once for eight products
@@ -123,6 +124,18 @@ def flush_panel(gram, panel, n):
     if n % PANEL:
         panel[n % PANEL :] = 0
         add_outer(gram, panel, 0, 1)
+
+
+@training_kernel
+def multiply_tile(x, x_step, matrix, step, n, out, out_step, width, n_rows):
+    """Set `n_rows` rows of `out` to ``x @ matrix``; see `multiply_four`."""
+    row = ZERO
+    while row + 4 <= n_rows:
+        multiply_four(x + 4 * row * x_step, x_step, matrix, step, n, out + 4 * row * out_step, out_step, width)
+        row += 4
+    while row < n_rows:
+        multiply_one(x + 4 * row * x_step, x_step, matrix, step, n, out + 4 * row * out_step, out_step, width)
+        row += 1
 
 
 # d * p products for a row; BLAS would round a row differently depending on the batch

@@ -10,6 +10,7 @@ from numba.np.numpy_support import from_dtype
 from cccf_index.kernels.calls import CALL_RECORD, QUERY_RECORD
 from cccf_index.kernels.decorators import kernel
 from cccf_index.kernels.layout import SEGMENT_RECORD
+from cccf_index.kernels.levels import RUN_RECORD
 
 QUERY_SIZE = QUERY_RECORD.itemsize
 
@@ -106,6 +107,7 @@ def make_viewer(dtype, doc):
 view_segment = make_viewer(SEGMENT_RECORD, "Return the record of a segment at an address; see `layout.make_record`.")
 view_call = make_viewer(CALL_RECORD, "Return the record of a call at an address; see `calls`.")
 view_query = make_viewer(QUERY_RECORD, "Return the record of a query of the tile at an address; see `calls`.")
+view_run = make_viewer(RUN_RECORD, "Return the record of a run of dimensions at an address; see `levels`.")
 
 
 @kernel

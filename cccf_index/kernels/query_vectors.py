@@ -2,32 +2,42 @@
 
 import numpy as np
 
-from cccf_index.kernels.decorators import training_entry, training_kernel
-from cccf_index.kernels.linear_algebra import map_row, multiply_rows
+from cccf_index.kernels.decorators import ONE, training_entry, training_kernel
+from cccf_index.kernels.linear_algebra import map_row, multiply_rows, multiply_tile
 from cccf_index.kernels.memory import address_of, view_row
+from cccf_index.kernels.row_vectors import LANES
 
 
-# d * p products for a query.
+# d * p products for a query, four queries at a time. Invariant: a query's result does not depend on the others.
+@training_kernel
+def transform_rows(x, start, n, matrix, mean, most_squares, address, shifts):
+    """Set n rows of the float32 (nq, d) at an address, from `start` on, to those of ``x @ matrix``; return if safe.
+
+    That is whether no sum of squares of their vectors is above `most_squares`. Their shifts become ``x @ mean``. x:
+    float32 (nq, p); matrix: float32 (p, d); mean: float32 (p,); address: 0 for the shifts alone; shifts: float32 (nq,).
+    """
+    (p, d), are_safe = matrix.shape, True
+    for row in range(start, start + n):
+        shifts[row] = multiply_rows(x[row], mean)
+        are_safe &= multiply_rows(x[row], x[row]) <= most_squares  # which NaN is not
+    if address != 0 and d % LANES == 0:
+        multiply_tile(address_of(x) + 4 * start * p, p, address_of(matrix), d, p, address + 4 * start * d, d, d, n)
+    elif address != 0:
+        for row in range(start, start + n):
+            map_row(x[row], matrix, view_row(address, row, d, np.float32))
+    return are_safe
+
+
 @training_kernel
 def transform_query(x, row, matrix, mean, most_squares, address, shifts):
-    """Set row `row` of the float32 (nq, d) at an address to that of ``x @ matrix``, and its shift to ``x @ mean``.
-
-    Return whether its sum of squares is not above `most_squares`. x: float32 (nq, p); matrix: float32 (p, d); mean:
-    float32 (p,); address: 0 for the shift alone; shifts: float32 (nq,).
-    """
-    shifts[row] = multiply_rows(x[row], mean)
-    if address != 0:
-        map_row(x[row], matrix, view_row(address, row, matrix.shape[1], np.float32))
-    return multiply_rows(x[row], x[row]) <= most_squares  # which NaN is not
+    """Transform one row; see `transform_rows`."""
+    return transform_rows(x, row, ONE, matrix, mean, most_squares, address, shifts)
 
 
 @training_entry
 def transform_queries(x, matrix, mean, most_squares, out, shifts, start, stop):
     """Transform the rows `start` to `stop` into `out`, float32 (nq, d) or empty; return whether all are safe.
 
-    See `transform_query`.
+    See `transform_rows`.
     """
-    are_safe = True
-    for row in range(start, stop):
-        are_safe &= transform_query(x, row, matrix, mean, most_squares, address_of(out), shifts)
-    return are_safe
+    return transform_rows(x, start, stop - start, matrix, mean, most_squares, address_of(out), shifts)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.decorators import ZERO, training_kernel
-from cccf_index.kernels.linear_algebra import add_scaled, copy_row, fill_row, multiply_rows, scale_row
+from cccf_index.kernels.linear_algebra import add_scaled, copy_row, fill_row, multiply_rows, multiply_tile, scale_row
 from cccf_index.kernels.memory import address_of, lowest_bit, read, view_row, write
 from cccf_index.kernels.row_vectors import (
     LANES,
@@ -22,7 +22,6 @@ from cccf_index.kernels.row_vectors import (
     add_chosen,
     add_to_both,
     find_above,
-    multiply_four,
     multiply_one,
     solve_tile,
 )
@@ -84,18 +83,6 @@ def find_numbers(n_components):
     """Return the lines of `systems` with a number for each row: value, old value, energy, ridge, least pivot, pairs."""
     first = 2 * n_components * (n_components + 2)
     return first, first + 1, first + 2, first + 3, first + 4, first + 5
-
-
-@training_kernel
-def multiply_tile(x, x_step, matrix, step, n, out, out_step, width, n_rows):
-    """Set `n_rows` rows of `out` to ``x @ matrix``; see `multiply_four`."""
-    row = ZERO
-    while row + 4 <= n_rows:
-        multiply_four(x + 4 * row * x_step, x_step, matrix, step, n, out + 4 * row * out_step, out_step, width)
-        row += 4
-    while row < n_rows:
-        multiply_one(x + 4 * row * x_step, x_step, matrix, step, n, out + 4 * row * out_step, out_step, width)
-        row += 1
 
 
 # d^2 products for a row: the Gram matrix times the signs of each component

@@ -92,7 +92,7 @@ def _make_multiply(n_rows, n_vectors):
     return intrinsic(multiply)
 
 
-multiply_four, multiply_one = _make_multiply(4, 1), _make_multiply(1, 4)
+multiply_four, multiply_one = _make_multiply(4, 2), _make_multiply(1, 4)
 
 
 @intrinsic

@@ -13,11 +13,11 @@ import numpy as np
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
 from cccf_index.kernels.collection import collect_rows, make_space, settle, start_collection
-from cccf_index.kernels.decorators import ZERO, kernel
-from cccf_index.kernels.dense import estimate_block
+from cccf_index.kernels.decorators import ONE, ZERO, kernel
+from cccf_index.kernels.dense import fill_estimates, find_rest, find_together, scale_limit
 from cccf_index.kernels.filters import drop_excluded, fill_excluded, find_deleted, is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
-from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR
+from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR, TOGETHER
 from cccf_index.kernels.lookup import read_id
 from cccf_index.kernels.memory import find_query, read, view_row, write
 from cccf_index.kernels.scoring import score_rows
@@ -27,6 +27,7 @@ from cccf_index.kernels.stored import bias_scale, has_dense
 
 PROBES = 24  # blocks that are looked at, the most promising first, before all others in their order, at least
 PROBED_SHARE = 32  # or so many of the segment's blocks, if a list is as long: the k-th best score is lower
+DENSE_PROBES = 3  # the same for several queries where some rows are dense: these come first, and lists are full of them
 
 
 @kernel
@@ -63,26 +64,16 @@ def locate_block(c, block, segment):
 def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_estimate, word, number, real):
     """Collect rows of a block of cell c for query q that may reach an estimate; return whether its `worst` has risen.
 
-    group, first, n, found: of `locate_block`; i: the place of the query in the tile.
+    group, first, n, found: of `locate_block`; i: the place of the query in the tile. The rows of the cell have binary
+    components.
     """
     query, n_components, row = find_query(call, i), segment.n_components, first + read(segment.starts, group, np.int64)
     found &= ~find_deleted(call, row, n)
     if found == 0:
         return False
     shift, error = np.int64(read(segment.shifts, block, np.uint8)), 0.0
-    is_dense = segment.dense_start <= c and has_dense(segment, group)
-    if is_dense and c >= segment.binary_stop:  # a product is an estimate
-        far = np.float64(read(segment.dense_sizes, c, np.float32)) + read(segment.radii, block, np.float32)
-        length = min(np.float64(read(segment.dense_peaks, c, np.float32)), far)
-        error = query.dense_slip * length / query.unit
-        found &= estimate_block(group, first, n, block, min_estimate * query.unit, length, segment, call, q, i)
-        if found == 0:
-            return False
-    elif is_dense or n < BLOCK:  # too few rows for a sketch, or too many components
-        score_rows(view_row(call.block_scores, 0, BLOCK, number), n, row, group, segment, call, q, i, word, real)
-        for j in range(n - 1, -1, -1):  # the last first, as float64 may need more room
-            write(call.block_scores, j, np.float64(read(call.block_scores, j, number)))
-    else:
+    has_sketches = n == BLOCK and not (segment.dense_start <= c and has_dense(segment, group))
+    if has_sketches:
         place, radius = i * segment.n_cells + c, np.float64(read(segment.radii, block, np.float32))
         slip, near_slip = read(call.slips, place, np.float32), read(call.near_slips, place, np.float32)
         error = find_error(query, np.float64(slip), near_slip, radius, shift)
@@ -93,10 +84,52 @@ def look_at_block(block, group, first, n, found, c, segment, call, q, i, min_est
         )  # fmt: skip
         if found == 0:
             return False
+    else:  # too few rows for a sketch, or too many components
+        score_rows(view_row(call.block_scores, 0, BLOCK, number), n, row, group, segment, call, q, i, word, real)
+        for j in range(n - 1, -1, -1):  # the last first, as float64 may need more room
+            write(call.block_scores, j, np.float64(read(call.block_scores, j, number)))
+    return keep_found(found, row, group, shift, error, has_sketches, segment, call, q, i, word, number, real)
+
+
+@kernel
+def keep_found(found, row, group, shift, error, has_sketches, segment, call, q, i, word, number, real):
+    """Collect the rows of a mask but for excluded ones; return whether the query's `worst` has risen.
+
+    See `collection.collect_rows`.
+    """
     found = drop_excluded(found, row, segment, call, i, q)
-    if query.n + BLOCK > call.capacity and not make_space(call, i):
+    if find_query(call, i).n + BLOCK > call.capacity and not make_space(call, i):
         settle(segment, call, q, i, word, number, real)
-    return collect_rows(found, row, group, shift, error, n == BLOCK and not is_dense, segment, call, q, i)
+    return collect_rows(found, row, group, shift, error, has_sketches, segment, call, q, i)
+
+
+# O(dimensions) for each row and query; see `dense.find_together`.
+@kernel
+def look_together(block, group, first, n, rows, n_looking, segment, call, start, word, number, real):
+    """Let queries look at a block whose rows have nothing but a dense component.
+
+    Their places are the first of `looking`, what rows must reach stands in `min_estimates`. Queries whose `worst` has
+    risen become `stale`. group, first, n, rows: of `locate_block`; start: number of the first query of the tile.
+    """
+    row = first + read(segment.starts, group, np.int64)
+    rows &= ~find_deleted(call, row, n)
+    if rows == 0:
+        return
+    length = np.float64(find_rest(block, ZERO, segment))
+    for j in range(n_looking):
+        i = read(call.looking, j, np.int64)
+        query = find_query(call, i)
+        least = read(call.min_estimates, i, np.float64) * query.unit
+        write(call.dense_limits, i, scale_limit(least - query.dense_slip * length, query.dense_step))
+    n_found = find_together(group, first, n, block, n_looking, segment, call)
+    for j in range(n_found):
+        i = read(call.looking, j, np.int64)
+        found, query, q = read(call.dense_found, i, np.uint64) & rows, find_query(call, i), start + i
+        if found:
+            fill_estimates(row, n, segment, call, q, i)
+            error, shift = query.dense_slip * length / query.unit, np.int64(read(segment.shifts, block, np.uint8))
+            has_risen = keep_found(found, row, group, shift, error, False, segment, call, q, i, word, number, real)
+            write(call.stale, i, np.int16(has_risen))
 
 
 # O(cells * d + budget * (G + log cells)).
@@ -133,7 +166,12 @@ def probe(segment, call, q, i, budget, word, number, real):
                 keys[c] = -np.inf
                 break
             group, first, n, rows = locate_block(c, block, segment)
-            look_at_block(block, group, first, n, rows, c, segment, call, q, i, min_estimate, word, number, real)
+            if c >= segment.binary_stop:
+                write(call.looking, ZERO, i)
+                write(call.min_estimates, i, min_estimate)
+                look_together(block, group, first, n, rows, ONE, segment, call, q - i, word, number, real)
+            else:
+                look_at_block(block, group, first, n, rows, c, segment, call, q, i, min_estimate, word, number, real)
             next_block[c] = block + 1
             budget -= 1
         if keys[c] > -np.inf:
@@ -141,44 +179,74 @@ def probe(segment, call, q, i, budget, word, number, real):
         sift_down(heap, keys, ZERO)
 
 
-# Blocks outside, queries inside: a block comes into the first cache once for all queries of a tile.
 @kernel
 def sweep(segment, call, start, n, word, number, real):
     """Let the queries `start` to `start + n` look at all other blocks that may hold a good item.
 
+    The last cells come first: theirs are the items with the longest codes, which most lists are full of.
+    """
+    for c in range(segment.n_cells - 1, -1, -1):
+        sweep_cell(c, segment, call, start, n, word, number, real)
+
+
+# Blocks outside, queries inside: a block comes into the first cache once for all queries of a tile.
+@kernel
+def sweep_cell(c, segment, call, start, n, word, number, real):
+    """Let the queries `start` to `start + n` look at the blocks of cell c.
+
     The blocks of a cell come nearer and nearer to its centre: a query that has no use for one has none for the rest.
     """
-    n_cells = segment.n_cells
-    min_distances, stale = view_row(call.min_distances, 0, n, np.float64), view_row(call.stale, 0, n, np.int16)
-    min_estimates, active = view_row(call.min_estimates, 0, n, np.float64), view_row(call.active, 0, n, np.int64)
-    for c in range(n_cells):
-        for i in range(n):
-            active[i], stale[i] = i, True
-        n_active = n
-        for block in range(read(segment.block_starts, c, np.int64), read(segment.block_starts, c + 1, np.int64)):
-            group, first, n_rows, rows = locate_block(c, block, segment)
-            radius, j = read(segment.radii, block, np.float32), 0
-            while j < n_active:
-                i = active[j]
-                q, place = start + i, i * n_cells + c
-                if stale[i]:
-                    min_distances[i], min_estimates[i] = find_thresholds(
-                        find_query(call, i), c, segment, np.float64(bias_scale(call, q)), call.slack,
-                        read(call.products, place, np.float32), read(call.norms, place, np.float32),
-                        read(call.caps, place, np.float32),
-                    )  # fmt: skip
-                    stale[i] = False
-                if radius < min_distances[i]:
-                    n_active -= 1
-                    active[j] = active[n_active]
-                    continue
-                if block >= read(call.next_block, place, np.int64):
-                    stale[i] = look_at_block(
-                        block, group, first, n_rows, rows, c, segment, call, q, i, min_estimates[i], word, number, real
-                    )  # fmt: skip
-                j += 1
-            if n_active == 0:
-                break
+    stale, active = view_row(call.stale, 0, n, np.int16), view_row(call.active, 0, n, np.int64)
+    for i in range(n):
+        active[i], stale[i] = i, True
+    n_active, n_cells = n, segment.n_cells
+    for block in range(read(segment.block_starts, c, np.int64), read(segment.block_starts, c + 1, np.int64)):
+        n_active = keep_active(c, block, n_active, segment, call, start)
+        if n_active == 0:
+            break
+        group, first, n_rows, rows = locate_block(c, block, segment)
+        n_looking = ZERO
+        for j in range(n_active):
+            i = active[j]
+            if block < read(call.next_block, i * n_cells + c, np.int64):  # it has seen it
+                continue
+            if c >= segment.binary_stop:
+                write(call.looking, n_looking, i)
+                n_looking += 1
+                continue
+            stale[i] = look_at_block(
+                block, group, first, n_rows, rows, c, segment, call, start + i,
+                i, read(call.min_estimates, i, np.float64), word, number, real,
+            )  # fmt: skip
+        if n_looking:
+            look_together(block, group, first, n_rows, rows, n_looking, segment, call, start, word, number, real)
+
+
+@kernel
+def keep_active(c, block, n_active, segment, call, start):
+    """Keep the queries that have a use for a block of cell c, first in `active`; return how many.
+
+    Thresholds of those that are `stale` are found again; start: number of the first query of the tile.
+    """
+    radius, j = read(segment.radii, block, np.float32), 0
+    while j < n_active:
+        i = read(call.active, j, np.int64)
+        if read(call.stale, i, np.int16):
+            place = i * segment.n_cells + c
+            min_distance, min_estimate = find_thresholds(
+                find_query(call, i), c, segment, np.float64(bias_scale(call, start + i)), call.slack,
+                read(call.products, place, np.float32), read(call.norms, place, np.float32),
+                read(call.caps, place, np.float32),
+            )  # fmt: skip
+            write(call.min_distances, i, min_distance)
+            write(call.min_estimates, i, min_estimate)
+            write(call.stale, i, np.int16(0))
+        if radius < read(call.min_distances, i, np.float64):
+            n_active -= 1
+            write(call.active, j, read(call.active, n_active, np.int64))
+        else:
+            j += 1
+    return n_active
 
 
 # O(cells * d) for each query, and O(G) for each row of the blocks that no bound excludes.
@@ -188,7 +256,9 @@ def search(segment, call, budget, complete, word, number, real):
 
     If `complete`, then at all others that may hold an item that is good enough.
     """
-    if complete:
+    if complete and call.tile >= TOGETHER and 0 < segment.binary_stop < segment.n_cells:
+        budget = np.int64(DENSE_PROBES)
+    elif complete:
         budget = max(budget, min(call.k, read(segment.block_starts, segment.n_cells, np.int64) // PROBED_SHARE))
     for first in range(0, call.n_queries, call.tile):
         n = min(call.tile, call.n_queries - first)

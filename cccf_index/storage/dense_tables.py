@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from cccf_index.dense import DenseRows
 from cccf_index.kernels.calls import LINE
 from cccf_index.kernels.layout import SegmentTables
-from cccf_index.kernels.levels import row_sizes
-from cccf_index.kernels.limits import BLOCK, DENSE_STEP, FIRST_STEPS
+from cccf_index.kernels.levels import list_runs, list_stages, row_sizes
+from cccf_index.kernels.limits import BLOCK, DENSE_STEP
 from cccf_index.storage.cells import Cells
 from cccf_index.storage.item_rows import ItemRows, dense_unit, shrink_weights
 from cccf_index.storage.precisions import count_octets, pack_values, unpack_values
 
 STEP = 65536  # rows whose lengths are measured at a time
+HOPEFUL = 0.8  # of the length of rows: if more is left after a stage, hardly any can be ruled out
 
 
 def store_dense(
@@ -34,7 +35,8 @@ def store_dense(
         "dense_octets": np.empty(0, np.uint8),
         "dense_weights": np.empty(0, kind),
         "dense_peaks": np.zeros(len(cells.groups), np.float32),
-        "dense_rests": np.empty((0, count_stages(rows.n_dense)), np.float32),
+        "dense_stages": np.array(list_stages(rows.n_dense), np.int64),
+        "dense_rests": np.empty((0, len(list_stages(rows.n_dense))), np.float32),
         "dense_metric": metric,
     }
     if rows.dense is None:
@@ -58,8 +60,18 @@ def store_dense(
     starts = np.repeat(cells.starts[first:-1] - BLOCK * cells.block_starts[first:-1], counts)
     starts += BLOCK * np.arange(cells.block_starts[first], cells.block_starts[-1])
     if len(starts):
-        tables["dense_rests"] = np.ascontiguousarray(np.maximum.reduceat(lengths[1:], starts, axis=1).T)
+        chosen = choose_stages(lengths)
+        tables["dense_stages"] = tables["dense_stages"][chosen]
+        tables["dense_rests"] = np.ascontiguousarray(np.maximum.reduceat(lengths[chosen], starts, axis=1).T)
     return tables
+
+
+def choose_stages(lengths: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return which stages are worth it, by the lengths (stages, n) of rows from each on: those that leave less."""
+    totals = lengths.sum(axis=1, dtype=np.float64)
+    is_worth_it = np.asarray(totals <= HOPEFUL * totals[0])
+    is_worth_it[0] = True
+    return is_worth_it
 
 
 def make_aligned(n: int) -> NDArray[np.uint8]:
@@ -70,8 +82,8 @@ def make_aligned(n: int) -> NDArray[np.uint8]:
 
 
 def measure_lengths(dense: DenseRows, metric: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the lengths (stages + 1, n) of rows in the metric: whole, and of what each stage of a search leaves."""
-    firsts = [0, *(FIRST_STEPS * DENSE_STEP << stage for stage in range(count_stages(dense.p)))]
+    """Return the lengths (stages, n) of rows in the metric, from the first dimension of each stage of a search on."""
+    firsts = [DENSE_STEP * step for step in list_stages(dense.p)]
     lengths = np.zeros((len(firsts), len(dense.weights)), np.float32)
     which, squares = np.flatnonzero(dense.is_present), np.square(metric, dtype=np.float64)
     for start in range(0, len(which), STEP):
@@ -80,14 +92,6 @@ def measure_lengths(dense: DenseRows, metric: NDArray[np.float32]) -> NDArray[np
         tails = np.sqrt(np.add.reduceat(energy, firsts, axis=1)[:, ::-1].cumsum(axis=1)[:, ::-1])
         lengths[:, part] = tails.T * (dense.weights[part] * dense_unit(dense.weights) * (1 + 1e-6))
     return lengths
-
-
-def count_stages(n_dense: int) -> int:
-    """Return how often a search looks whether the dimensions that are left may be worth it; see `kernels.dense`."""
-    stages = 0
-    while FIRST_STEPS * DENSE_STEP << stages < n_dense:
-        stages += 1
-    return stages
 
 
 def find_dense_cell(tables: dict[str, NDArray[Any]]) -> int:
@@ -104,11 +108,14 @@ def place_dense(d: int, tables: dict[str, NDArray[Any]]) -> dict[str, Any]:
     n_octets = count_octets(sizes, tables["precisions"])
     groups, first = tables["cell_groups"], find_dense_cell(tables)
     is_binary = (~has_dense | (tables["slots"] >= 0).any(axis=1))[groups]
+    stages = tables["dense_stages"].tolist()
+    runs = [list_runs(precision, stages) for precision in tables["precisions"]]
     return {
+        "dense_runs": np.concatenate(runs),
+        "run_starts": np.concatenate([[0], np.cumsum([len(own) for own in runs])]).astype(np.int64),
         "dense_starts": np.cumsum(n_octets) - n_octets,
         "dense_row_sizes": row_sizes(tables["precisions"]),
         "dense_bases": bases,
-        "dense_sizes": (np.linalg.norm(tables["centres"][d:], axis=0) * (1 + 1e-5)).astype(np.float32),
         "dense_unit": dense_unit(tables["weights"]),
         "dense_ceiling": float(tables["dense_peaks"].max(initial=0.0)),
         "binary_stop": len(groups) - int(np.argmax(is_binary[::-1])) if is_binary.any() else 0,

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cccf_index.kernels.levels import BITS, LEVELS, Level, row_sizes
-from cccf_index.kernels.limits import DENSE_STEP, QUAD, STRIP
+from cccf_index.kernels.limits import DENSE_STEP, MAX_PRECISIONS, QUAD, STRIP
 
 MIN_ROWS = 64  # a precision that fewer rows need is not worth a group of its own
-MAX_PRECISIONS = 4  # of a segment, and one more that covers what these do not
 CHUNK = 8192  # rows that are looked at a time
 # Sets of levels are masks: the bits of each level, which are powers of two, and NONE for dimensions that are left out.
 NONE = 16
@@ -58,9 +57,12 @@ def _enclose(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def choose_precisions(values: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the precisions (any, levels) to store rows of values (m, p) in, and which each row is stored in, (m,)."""
+    """Return the precisions (any, levels) to store rows of values (m, p) in, and which each row is stored in, (m,).
+
+    They are the most frequent ones, and one more that covers what these do not.
+    """
     kinds, member, counts = np.unique(find_needs(values), axis=0, return_inverse=True, return_counts=True)
-    frequent = np.argsort(-counts, kind="stable")[:MAX_PRECISIONS]
+    frequent = np.argsort(-counts, kind="stable")[: MAX_PRECISIONS - 1]
     chosen = kinds[np.sort(frequent[counts[frequent] >= MIN_ROWS])]
     n_steps = values.shape[1] // DENSE_STEP
     rest = kinds[~_covers(chosen, kinds, n_steps).any(axis=1)]

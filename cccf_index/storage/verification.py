@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from cccf_index.codes import code_size
 from cccf_index.kernels.layout import FLOAT_TYPES, INTEGER_TYPES
-from cccf_index.kernels.levels import no_precisions
-from cccf_index.kernels.limits import BLOCK, DENSE_STEP, STRIP
+from cccf_index.kernels.levels import list_stages, no_precisions
+from cccf_index.kernels.limits import BLOCK, DENSE_STEP, MAX_PRECISIONS, STRIP
 from cccf_index.storage.container import require
-from cccf_index.storage.dense_tables import count_stages, find_dense_cell
+from cccf_index.storage.dense_tables import find_dense_cell
 from cccf_index.storage.item_rows import needs_no_coarse
 from cccf_index.storage.precisions import count_octets
 
@@ -72,6 +72,7 @@ def _check_dense(n_dense: int, sizes: NDArray[np.int64], n_cells: int, tables: d
     precisions = tables["precisions"]
     require(precisions.shape == no_precisions(len(sizes)).shape and (precisions >= 0).all(), "precisions")
     require((precisions % DENSE_STEP == 0).all() and (precisions.sum(axis=1) <= n_dense).all(), "precisions")
+    require(np.count_nonzero(precisions.any(axis=1)) <= MAX_PRECISIONS, "precisions")
     require(tables["dense_octets"].shape == (int(count_octets(sizes, precisions).sum()),), "dense_octets")
     require(tables["dense_weights"].shape == (int(sizes @ precisions.any(axis=1)),), "dense_weights")
     require(tables["dense_peaks"].shape == (n_cells,), "dense_peaks")
@@ -79,7 +80,10 @@ def _check_dense(n_dense: int, sizes: NDArray[np.int64], n_cells: int, tables: d
     only_dense = np.asarray(precisions.any(axis=1) & (tables["slots"] < 0).all(axis=1))
     require(not (is_apart & only_dense[tables["cell_groups"]]).any(), "cell_starts")
     n_blocks = int(tables["block_starts"][-1] - tables["block_starts"][find_dense_cell(tables)])
-    require(tables["dense_rests"].shape == (n_blocks, count_stages(n_dense)), "dense_rests")
+    stages = tables["dense_stages"].tolist()
+    is_known = tables["dense_stages"].ndim == 1 and set(stages) <= set(list_stages(n_dense))
+    require(is_known and stages == sorted(set(stages)) and stages[:1] == list_stages(n_dense)[:1], "dense_stages")
+    require(tables["dense_rests"].shape == (n_blocks, len(stages)), "dense_rests")
     require(tables["dense_metric"].shape == (n_dense,) and (tables["dense_metric"] > 0).all(), "dense_metric")
 
 
