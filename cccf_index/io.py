@@ -19,10 +19,11 @@ from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.refine import IndexRefineCCCF
 from cccf_index.storage import container
 from cccf_index.storage.container import require
+from cccf_index.storage.dense_tables import no_dense
 from cccf_index.storage.segment import Segment
 from cccf_index.storage.state import Part, State
 from cccf_index.storage.vectors import VectorStore
-from cccf_index.storage.verification import check_tables, no_dense
+from cccf_index.storage.verification import check_tables
 
 INDEX, REFINED = "index", "refined index"
 KINDS = (INDEX, REFINED)  # what files of indexes hold
@@ -191,7 +192,8 @@ def _restore_plain(meta: container.Meta, arrays: dict[str, NDArray[Any]], source
 def _restore_part(index: IndexCCCF, entry: container.Meta, own: dict[str, NDArray[Any]], next_id: int | None) -> Part:
     """Build a part; with `next_id`, which its ids must be below, check every row of its tables."""
     shards = tuple(_restore_shard(own[f"{k}.faiss"]) for k in range(index.n_components))
-    own = own if "precisions" in own else own | no_dense(own, index.scale is None)
+    if "precisions" not in own:
+        own |= no_dense(len(own["slots"]), len(own["cell_groups"]), index.scale is None)
     tables = {name: own[name] for name in INTEGER_TYPES}
     first_id = np.int64(_check.integer(entry["first_id"], "first_id", _check.MIN_ID, _check.MAX_ID))
     n_dense = len(tables["centres"]) - index.n_components * index.n_bits  # 0 where no item of the part has any

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cccf_index.dense import DenseRows
 from cccf_index.kernels.calls import LINE
 from cccf_index.kernels.layout import SegmentTables
-from cccf_index.kernels.levels import list_runs, list_stages, row_sizes
+from cccf_index.kernels.levels import list_runs, list_stages, no_precisions, row_sizes
 from cccf_index.kernels.limits import BLOCK, DENSE_STEP
 from cccf_index.storage.cells import Cells
 from cccf_index.storage.item_rows import ItemRows, dense_unit, shrink_weights
@@ -29,16 +29,10 @@ def store_dense(
     metric: NDArray[np.float32],
 ) -> dict[str, NDArray[Any]]:
     """Return the stored tables; member: the groups of the rows in the order of the cells; dtype: of other weights."""
-    kind = np.dtype(np.float32 if dtype.kind == "f" else np.uint8)
-    tables: dict[str, NDArray[Any]] = {
-        "precisions": precisions,
-        "dense_octets": np.empty(0, np.uint8),
-        "dense_weights": np.empty(0, kind),
-        "dense_peaks": np.zeros(len(cells.groups), np.float32),
-        "dense_stages": np.array(list_stages(rows.n_dense), np.int64),
-        "dense_rests": np.empty((0, len(list_stages(rows.n_dense))), np.float32),
-        "dense_metric": metric,
-    }
+    stages = np.array(list_stages(rows.n_dense), np.int64)
+    tables = no_dense(len(precisions), len(cells.groups), dtype.kind == "f")
+    tables |= {"precisions": precisions, "dense_stages": stages, "dense_metric": metric}
+    tables["dense_rests"] = np.empty((0, len(stages)), np.float32)
     if rows.dense is None:
         return tables
     tables["dense_octets"] = make_aligned(
@@ -61,9 +55,22 @@ def store_dense(
     starts += BLOCK * np.arange(cells.block_starts[first], cells.block_starts[-1])
     if len(starts):
         chosen = choose_stages(lengths)
-        tables["dense_stages"] = tables["dense_stages"][chosen]
+        tables["dense_stages"] = stages[chosen]
         tables["dense_rests"] = np.ascontiguousarray(np.maximum.reduceat(lengths[chosen], starts, axis=1).T)
     return tables
+
+
+def no_dense(n_groups: int, n_cells: int, float_weights: bool) -> dict[str, NDArray[Any]]:
+    """Return the stored tables of a segment without a dense component: files have none of them."""
+    return {
+        "precisions": no_precisions(n_groups),
+        "dense_octets": np.empty(0, np.uint8),
+        "dense_weights": np.empty(0, np.float32 if float_weights else np.uint8),
+        "dense_peaks": np.zeros(n_cells, np.float32),
+        "dense_stages": np.empty(0, np.int64),
+        "dense_rests": np.empty((0, 0), np.float32),
+        "dense_metric": np.empty(0, np.float32),
+    }
 
 
 def choose_stages(lengths: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -56,18 +56,6 @@ def check_tables(
     require(tables["peaks"].shape == (n_components, n_cells) and tables["bias_peaks"].shape == (n_cells,), "peaks")
 
 
-def no_dense(tables: dict[str, NDArray[Any]], float_weights: bool) -> dict[str, NDArray[Any]]:
-    """Return the tables of a dense component that no item of a part has: its file has none of them."""
-    return {
-        "precisions": no_precisions(len(tables["slots"])),
-        "dense_octets": np.empty(0, np.uint8),
-        "dense_weights": np.empty(0, np.float32 if float_weights else np.uint8),
-        "dense_peaks": np.zeros(len(tables["cell_groups"]), np.float32),
-        "dense_rests": np.empty((0, 0), np.float32),
-        "dense_metric": np.empty(0, np.float32),
-    }
-
-
 def _check_dense(n_dense: int, sizes: NDArray[np.int64], n_cells: int, tables: dict[str, NDArray[Any]]) -> None:
     precisions = tables["precisions"]
     require(precisions.shape == no_precisions(len(sizes)).shape and (precisions >= 0).all(), "precisions")
