@@ -16,7 +16,7 @@ from cccf_index.learning.plan import LearningPlan, binary_size
 from cccf_index.learning.probes import CHUNK, Probes
 from cccf_index.learning.rows import CodedRows, Frame
 from cccf_index.learning.sides import Sides
-from cccf_index.learning.start import WAYS, start_codes
+from cccf_index.learning.start import WAYS, compute_balanced_maps, start_codes
 
 TRIAL_ROWS = 8192  # rows of each side on which the ways to start are compared
 TRIAL_SWEEPS = 6
@@ -54,8 +54,11 @@ def learn_codes(
     """
     rng = np.random.default_rng(plan.seed)
     trial = sides.sample(TRIAL_ROWS, rng)
-    errors = [_sweep(trial, *start_codes(trial, plan, way), plan, TRIAL_SWEEPS)[-1].objective for way in WAYS]
-    users, items = start_codes(sides, plan, WAYS[int(np.argmin(errors))])
+    d = plan.n_components * plan.n_bits
+    maps = compute_balanced_maps(trial.user_moment, trial.item_moment, d)
+    errors = [_sweep(trial, *start_codes(trial, maps, plan, way), plan, TRIAL_SWEEPS)[-1].objective for way in WAYS]
+    maps = compute_balanced_maps(sides.user_moment, sides.item_moment, d)
+    users, items = start_codes(sides, maps, plan, WAYS[int(np.argmin(errors))])
     with tqdm(total=plan.sweeps, desc="codes", disable=None if verbose else True) as progress:
         history = _sweep(sides, users, items, plan, plan.sweeps, progress)
     energy = sides.item_weights @ np.square(items.weights, dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,10 +122,9 @@ class Offers(NamedTuple):
 
     def find_budget(self, least: float, most_lost: float) -> float | None:
         """Return a number of bytes, more than `least`, by which at most a share of the places is lost, if there is."""
-        for budget in np.geomspace(least, self.choice.sizes.max(), 9)[1:].tolist():
-            if self.allocate(budget)[1] <= most_lost:
-                return float(np.ceil(budget))
-        return None
+        budgets = np.geomspace(least, self.choice.sizes.max(), 9)[1:].tolist()
+        enough = bisect_left(budgets, True, key=lambda budget: self.allocate(budget)[1] <= most_lost)
+        return float(np.ceil(budgets[enough])) if enough < len(budgets) else None
 
 
 class Kinds(NamedTuple):

@@ -16,12 +16,12 @@ EXAMPLES = 4096  # rows of each side that rotations are fitted to
 ITQ_ITERATIONS = 30
 
 
-def start_codes(sides: Sides, plan: LearningPlan, way: str) -> tuple[CodedRows, CodedRows]:
-    """Return the first codes of users and items; `way` is one of `WAYS`."""
+def start_codes(
+    sides: Sides, maps: tuple[NDArray[Any], NDArray[Any]], plan: LearningPlan, way: str
+) -> tuple[CodedRows, CodedRows]:
+    """Return the first codes of users and items; maps: of `compute_balanced_maps`; `way` is one of `WAYS`."""
     rng = np.random.default_rng(plan.seed)
-    shape = plan.n_components, plan.n_bits
-    maps = compute_balanced_maps(sides.user_moment, sides.item_moment, shape[0] * shape[1])
-    rows = (sides.users, sides.items)
+    shape, rows = (plan.n_components, plan.n_bits), (sides.users, sides.items)
     examples = np.concatenate([x[sample_rows(len(x), EXAMPLES, rng)] @ to for x, to in zip(rows, maps, strict=True)])
     if way == "grouped":
         turn = group_directions(examples, *shape, rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from cccf_index.storage.cells import Cells
 from cccf_index.storage.item_rows import ItemRows, dense_unit, shrink_weights
 from cccf_index.storage.precisions import count_octets, pack_values, unpack_values
 
-STEP = 65536  # rows whose lengths are measured at a time
+STEP = 8192  # rows whose lengths are measured at a time
 HOPEFUL = 0.8  # of the length of rows: if more is left after a stage, hardly any can be ruled out
 
 
@@ -90,14 +91,14 @@ def make_aligned(n: int) -> NDArray[np.uint8]:
 
 def measure_lengths(dense: DenseRows, metric: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the lengths (stages, n) of rows in the metric, from the first dimension of each stage of a search on."""
-    firsts = [DENSE_STEP * step for step in list_stages(dense.p)]
-    lengths = np.zeros((len(firsts), len(dense.weights)), np.float32)
-    which, squares = np.flatnonzero(dense.is_present), np.square(metric, dtype=np.float64)
+    edges = [*(DENSE_STEP * step for step in list_stages(dense.p)), dense.p]
+    lengths, which = np.zeros((len(edges) - 1, len(dense.weights)), np.float32), np.flatnonzero(dense.is_present)
     for start in range(0, len(which), STEP):
         part = which[start : start + STEP]
-        energy = np.square(dense.values[start : start + STEP], dtype=np.float32) * squares
-        tails = np.sqrt(np.add.reduceat(energy, firsts, axis=1)[:, ::-1].cumsum(axis=1)[:, ::-1])
-        lengths[:, part] = tails.T * (dense.weights[part] * dense_unit(dense.weights) * (1 + 1e-6))
+        values = dense.values[start : start + STEP] * metric
+        squares = np.stack([np.square(values[:, a:b]).sum(axis=1, dtype=np.float64) for a, b in pairwise(edges)])
+        tails = np.sqrt(squares[::-1].cumsum(axis=0)[::-1])
+        lengths[:, part] = tails * (dense.weights[part] * dense_unit(dense.weights) * (1 + 1e-6))
     return lengths
 
 
