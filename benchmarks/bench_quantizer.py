@@ -1,240 +1,238 @@
-"""How well do codes preserve embeddings: recall, NDCG and seconds, against faiss's quantizers at equal bytes per item?
+"""How much recall do bytes buy: codes of different lengths against other quantizers, from 16 to 150 bytes?
 
     python benchmarks/bench_quantizer.py --data DIR --save
+    python benchmarks/bench_quantizer.py --data DIR --times --save
 
-Factors have 128 dimensions: gowalla by the package implicit (alternating least squares, alpha 10, ridge 0.1), the
-others by MF. Queries are users that no method was trained on. Bytes are those of codes and weights, without ids. Recall
-is the share of the factors' top 10 items among the top 10, or 100, that a method finds. NDCG@10 is measured on
-held-out items, without training items. The last rows are the sizes and sweeps from which the defaults were chosen.
+Factors have 128 dimensions (see catalogues.py); queries are users that no method was trained on. Recall at k is the
+share of the factors' own top k that is among the k items found. The bytes of CCCF are those of the whole index, with
+ids and tables; those of the others are of codes alone. Last come texts, sentence embeddings of 384 dimensions that
+are searched with other texts and with the items themselves, and made-up clustered vectors of 768 dimensions.
+
+With --times: microseconds per query in a batch, on one thread, of an index of 28 bytes per item, beside codes of the
+same length of 8 x 16 bits, which take as many, and IndexFlatIP.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-from catalogues import DIMENSION, fit_als, fit_mf
-from common import RIDGES, load_ratings, make_parser, print_machine, save_results
+from catalogues import ALS, fit_als, fit_mf
+from common import IMAGES, RIDGES, load_ratings, make_parser, print_machine, read_results, save_results
 from numpy.typing import NDArray
-from scipy import sparse
+from quantizer_peers import build_all
+from texts import embed_texts
 
-from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF
+from cccf_index import IndexCCCF, SearchParametersCCCF
 from cccf_index.comparison import drop_seen
 from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import catalogue_ndcg, recall
-from cccf_index.learning.moments import compute_moment
-from cccf_index.learning.start import compute_balanced_maps
 from cccf_index.quantizer import CompositionalQuantizer
 
-QUERIES = 3000
-OPQ_ITERATIONS = 10  # of the rotation; the default of faiss, 50, takes minutes
-DEPTH = 1000  # items to search for, so that enough are left without training items
-SIZES = ((8, 4), (8, 8), (4, 32), (12, 8), (8, 16), (16, 8))
-SWEEPS = (0, 2, 6, 12)
-FITTED: dict[Any, Any] = {}
+BUDGETS: tuple[float, ...] = (16, 24, 28, 32, 36, 48, 64, 96, 128)
+BUDGETS_OF_OTHERS: tuple[float, ...] = (48, 96)
+LENGTHS = (10, 100, 1000)
+QUERIES = 1024
+REPEATS = 7
+DATASETS = ("gowalla", "ml-1m", "amazon-dfm", "ciao")
+OTHERS = ("texts", "texts, items as queries", "clusters")  # vectors of other makers
 
 
 class Case(NamedTuple):
-    """Factors, the users that search, and the items they should find."""
+    """Vectors of items, those of users to learn from, and queries."""
 
     items: NDArray[np.float32]
-    users: NDArray[np.float32]  # to train on
+    users: NDArray[np.float32]
     queries: NDArray[np.float32]
-    seen: sparse.csr_matrix
-    test: sparse.csr_matrix
-    wanted: NDArray[np.int64]
-    threshold: float
+    wanted: NDArray[np.int64]  # (nq, 1000): the best items of each query
+    seen: Any = None  # sparse (nq, items): ratings that the vectors were trained on,
+    held_out: Any = None  # and others
 
+    @classmethod
+    def make(cls, items: Any, users: Any, queries: Any, seen: Any = None, held_out: Any = None) -> Case:
+        """Find the best items by dot products."""
+        flat = faiss.IndexFlatIP(items.shape[1])
+        flat.add(items)
+        return cls(items, users, queries, flat.search(queries, max(LENGTHS))[1], seen, held_out)
 
-class Measured(NamedTuple):
-    """Seconds and bytes of a method, and its search function."""
-
-    train: float
-    encode: float
-    size: float
-    search: Callable[[int], NDArray[np.int64]]
+    def measure(self, found: NDArray[np.int64]) -> list[float]:
+        """Return the recall at each length."""
+        return [float(recall(found[:, :k], self.wanted[:, :k], [k])[0]) for k in LENGTHS]
 
 
 def make_case(data: str, dataset: str) -> Case:
-    """Train factors on 70 % of each user's items."""
+    """Train factors on 70 % of each user's items, and take some users out."""
     train, test = split_ratings(load_ratings(data, dataset).user_items, seed=0)
-    if dataset == "gowalla":
-        users, items = fit_als(train, 0.1, 10)
-    else:
-        users, items = fit_mf(train, RIDGES[dataset])
-    chosen = np.zeros(len(users), dtype=bool)
-    some = np.flatnonzero(np.diff(test.indptr))
-    chosen[np.random.default_rng(0).choice(some, min(QUERIES, len(some)), replace=False)] = True
-    flat = faiss.IndexFlatIP(DIMENSION)
-    flat.add(items)
-    wanted = flat.search(users[chosen], 10)[1]
-    threshold = 0.5 if dataset == "gowalla" else 4.0
-    return Case(items, users[~chosen], users[chosen], train[chosen], test[chosen], wanted, threshold)
+    users, items = fit_als(train, *ALS[dataset]) if dataset in ALS else fit_mf(train, RIDGES[dataset])
+    chosen, some = np.zeros(len(users), dtype=bool), np.flatnonzero(np.diff(test.indptr))
+    chosen[np.random.default_rng(0).choice(some, min(QUERIES, len(some) // 2), replace=False)] = True
+    return Case.make(items, users[~chosen], users[chosen], train[chosen], test[chosen])
 
 
-def fit_quantizer(
-    items: NDArray[np.float32], users: NDArray[np.float32], shape: tuple[int, int], **params: Any
-) -> tuple[CompositionalQuantizer, CompositionalCodes, float, float]:
-    """Return a quantizer, its codes, and the seconds of both; each is made once."""
-    key = (id(items), *shape, *sorted(params.items()))
-    if key not in FITTED:
-        begin = time.perf_counter()
-        quantizer = CompositionalQuantizer(*shape, verbose=False, **params)
-        quantizer.fit(items, users)
-        train = time.perf_counter() - begin
-        begin = time.perf_counter()
-        codes = quantizer.encode_items(items)
-        FITTED[key] = (quantizer, codes, train, time.perf_counter() - begin)
-    return FITTED[key]
+def make_other(name: str) -> Case:
+    """Make vectors of other makers: no item is used much more than others."""
+    if name == "clusters":
+        rng = np.random.default_rng(0)
+        centres = rng.standard_normal((1000, 768), dtype=np.float32)
+        sizes = (100_000, 5_000, QUERIES)
+        noise = (np.float32(0.7) * rng.standard_normal((n, 768), dtype=np.float32) for n in sizes)
+        return Case.make(*(centres[rng.integers(0, len(centres), len(own))] + own for own in noise))
+    items, users, queries = embed_texts()
+    if "items" in name:
+        users, queries = items, items[:: len(items) // QUERIES][:QUERIES]
+    return Case.make(items, users, queries)
 
 
-def measure_cccf(shape: tuple[int, int], coded: bool, **params: Any) -> Callable[[Case], Measured]:
-    """Return a function that measures our own index."""
-
-    def measure(one: Case) -> Measured:
-        quantizer, codes, train, encode = fit_quantizer(one.items, one.users, shape, **params)
-        index = IndexCCCF(*shape, scale="auto", quantizer=quantizer)
-        index.add(codes)
-        active = np.count_nonzero(codes.weights) / len(codes)
-        size = active * (1 + codes.bits.itemsize * codes.bits.shape[2])  # a weight takes one byte
-        search = SearchParametersCCCF(coded=coded)
-        return Measured(train, encode, size, lambda k: index.search(one.queries, k, params=search)[1])
-
-    return measure
+def measure_ndcg(one: Case, found: NDArray[np.int64], is_implicit: bool) -> float:
+    """Return NDCG@10 of held-out items, by the best items of each query, of which those seen are dropped."""
+    return float(catalogue_ndcg(drop_seen(found, one.seen, 10), one.held_out, threshold=0.0 if is_implicit else 4.0))
 
 
-def measure_faiss(description: str) -> Callable[[Case], Measured]:
-    """Return a function that measures an index of the faiss factory, by inner product."""
-
-    def measure(one: Case) -> Measured:
-        index = faiss.index_factory(DIMENSION, description, faiss.METRIC_INNER_PRODUCT)
-        if description.startswith("OPQ"):
-            faiss.downcast_VectorTransform(index.chain.at(0)).niter = OPQ_ITERATIONS
-        return _fill_index(index, one.items, one.queries)
-
-    return measure
+def measure_peers(one: Case, most: float) -> Iterator[dict[str, Any]]:
+    """Yield bytes and recall of every quantizer of at most so many bytes."""
+    for peer in build_all(one.items, most):
+        found = peer.search(one.queries, max(LENGTHS))
+        yield {
+            "family": peer.family, "name": peer.name, "bytes": peer.n_bytes, "recall": one.measure(found),
+            "build, s": peer.seconds,
+        }  # fmt: skip
 
 
-def measure_truncated(d: int, kind: int) -> Callable[[Case], Measured]:
-    """Return a function that measures scalar quantization of the first singular directions of the scores."""
-
-    def measure(one: Case) -> Measured:
-        even = [np.full(len(x), 1 / len(x)) for x in (one.users, one.items)]
-        maps = compute_balanced_maps(compute_moment(one.users, even[0]), compute_moment(one.items, even[1]), d)
-        queries, items = (
-            np.ascontiguousarray(x @ to, dtype=np.float32) for x, to in zip((one.queries, one.items), maps, strict=True)
-        )
-        return _fill_index(faiss.IndexScalarQuantizer(d, kind, faiss.METRIC_INNER_PRODUCT), items, queries)
-
-    return measure
-
-
-def measure_signs(n_bits: int) -> Callable[[Case], Measured]:
-    """Return a function that measures signs of a random rotation, with centred items, in an IndexBinaryFlat."""
-
-    def measure(one: Case) -> Measured:
-        turn = np.linalg.qr(np.random.default_rng(0).standard_normal((n_bits, n_bits)))[0][:DIMENSION]
-        begin = time.perf_counter()
-        items, queries = (np.packbits(x @ turn > 0, axis=1) for x in (one.items - one.items.mean(axis=0), one.queries))
-        encode = time.perf_counter() - begin
-        index = faiss.IndexBinaryFlat(n_bits)
-        index.add(items)
-        return Measured(0.0, encode, n_bits / 8, lambda k: index.search(queries, k)[1])
-
-    return measure
-
-
-def _fill_index(index: Any, items: NDArray[np.float32], queries: NDArray[np.float32]) -> Measured:
+def measure_budgets(one: Case, budgets: tuple[float, ...]) -> Iterator[dict[str, Any]]:
+    """Yield bytes and recall of our codes, which are learned once; `from_embeddings` would learn the same for each."""
     begin = time.perf_counter()
-    index.train(items)
-    train = time.perf_counter() - begin
-    begin = time.perf_counter()
-    index.add(items)
-    encode = time.perf_counter() - begin
-    size = index.sa_code_size() if hasattr(index, "sa_code_size") else index.code_size
-    return Measured(train, encode, size, lambda k: index.search(queries, k)[1])
+    quantizer = CompositionalQuantizer(bytes_per_item=budgets[0], verbose=False)
+    offers = quantizer._learn(one.items, one.users, None, has_choice=True)
+    assert offers is not None
+    learning = time.perf_counter() - begin
+    for budget in budgets:
+        begin = time.perf_counter()
+        index = IndexCCCF(8, 16, "auto", quantizer=quantizer._with_budget(offers, budget))
+        index.add(one.items)
+        seconds = learning + time.perf_counter() - begin
+        for family, coded in (("CCCF", False), ("CCCF, coded queries", True)):
+            found = index.search(one.queries, max(LENGTHS), params=SearchParametersCCCF(coded=coded))[1]
+            yield {
+                "family": family, "name": f"{budget} bytes asked", "bytes": index.nbytes / index.ntotal,
+                "recall": one.measure(found), "build, s": seconds,
+            }  # fmt: skip
 
 
-METHODS: dict[str, Callable[[Case], Measured]] = {
-    "factors themselves (IndexFlatIP)": measure_faiss("Flat"),
-    "CCCF 8x16, real-valued queries": measure_cccf((8, 16), False),
-    "CCCF 8x16, coded queries": measure_cccf((8, 16), True),
-    "OPQ48_144,PQ48x4fs": measure_faiss("OPQ48_144,PQ48x4fs"),
-    "OPQ32,PQ32x6": measure_faiss("OPQ32,PQ32x6"),
-    "PQ32x6": measure_faiss("PQ32x6"),
-    "RR128,RaBitQ": measure_faiss("RR128,RaBitQ"),
-    "SQ4 of 48 singular directions": measure_truncated(48, faiss.ScalarQuantizer.QT_4bit),
-    "SQ8 of 24 singular directions": measure_truncated(24, faiss.ScalarQuantizer.QT_8bit),
-    "signs, 192 bits (IndexBinaryFlat)": measure_signs(192),
-    "PQ32x4fs (fewer bytes)": measure_faiss("PQ32x4fs"),
-    "CCCF 8x16, 4 of 8 active (fewer bytes), real-valued": measure_cccf((8, 16), False, max_active=4),
-    "SQ4 (more bytes)": measure_faiss("SQ4"),
-    "SQ8 (more bytes)": measure_faiss("SQ8"),
-}
-DEFAULTS: dict[str, Callable[[Case], Measured]] = {
-    **{
-        f"{G}x{r}, {('real-valued', 'coded')[coded]}": measure_cccf((G, r), coded)
-        for G, r in SIZES
-        for coded in (False, True)
-    },
-    **{f"8x16, {sweeps} sweeps": measure_cccf((8, 16), False, sweeps=sweeps) for sweeps in SWEEPS},
-    "8x16, no probes": measure_cccf((8, 16), False, n_probes=0),
-    "8x16, 16384 probes": measure_cccf((8, 16), False, n_probes=16384),
-}
+def measure_times(one: Case, is_implicit: bool) -> dict[str, dict[str, Any]]:
+    """Return microseconds per query, recall and NDCG; searches take turns, and the best time of each counts."""
+    budget = IndexCCCF.from_embeddings(one.items, one.users, bytes_per_item=28, verbose=False)
+    equal = IndexCCCF.from_embeddings(one.items, one.users, 8, 16, verbose=False)
+    flat = faiss.IndexFlatIP(one.items.shape[1])
+    flat.add(one.items)
+    methods: dict[str, tuple[Any, Any, Any]] = {"IndexFlatIP": (flat, one.queries, {})}
+    for name, index in (("28 bytes", budget), ("8x16", equal)):
+        params = {"params": SearchParametersCCCF(num_threads=1)}
+        methods[f"{name}, real-valued queries"] = (index, one.queries, params)
+        methods[f"{name}, coded queries"] = (index, index.quantizer.encode_users(one.queries), params)  # type: ignore
+    results: dict[str, dict[str, Any]] = {name: {"us": [], "recall": []} for name in methods}
+    n_threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    for k in LENGTHS:
+        best = dict.fromkeys(methods, np.inf)
+        for _ in range(REPEATS):
+            for name, (index, queries, params) in methods.items():
+                begin = time.perf_counter()
+                found = index.search(queries, k, **params)[1]
+                best[name] = min(best[name], (time.perf_counter() - begin) / len(queries) * 1e6)
+                if len(results[name]["recall"]) < len(results[name]["us"]) + 1:
+                    share = recall(found, one.wanted[:, :k], [k])[0]
+                    results[name]["recall"].append(float(share))
+        for name, (index, queries, params) in methods.items():
+            results[name]["us"].append(best[name])
+            if k == max(LENGTHS):
+                results[name]["NDCG@10"] = measure_ndcg(one, index.search(queries, k, **params)[1], is_implicit)
+    faiss.omp_set_num_threads(n_threads)
+    return results
 
 
-def measure_method(make: Callable[[Case], Measured], one: Case) -> dict[str, float]:
-    """Return all figures of a method."""
-    method = make(one)
-    found = method.search(min(DEPTH, len(one.items)))
-    shares = recall(found, one.wanted, [10, 100])
-    unseen = drop_seen(found, one.seen, 10)
-    return {
-        "bytes": method.size,
-        "recall, 10 in 10": float(shares[0]),
-        "recall, 10 in 100": float(shares[1]),
-        "NDCG@10": catalogue_ndcg(unseen, one.test, threshold=one.threshold),
-        "training, s": method.train,
-        "items encoded per second": len(one.items) / max(method.encode, 1e-9),
-    }
+def plot_curves(results: dict[str, dict[str, Any]]) -> None:
+    """Draw recall against bytes: a row for each length of lists, a column for each catalogue."""
+    import matplotlib.pyplot as plt
 
-
-def measure_growth() -> dict[str, float]:
-    """Return training time and encoding speed for 10^5 items and users, 128 dimensions with a falling spectrum."""
-    rng = np.random.default_rng(0)
-    strength = np.exp(-0.02 * np.arange(DIMENSION))
-    users, items = ((rng.standard_normal((100_000, DIMENSION)) * strength).astype(np.float32) for _ in range(2))
-    _, _, train, encode = fit_quantizer(items, users, (8, 16))
-    return {"training, s": train, "items encoded per second": len(items) / encode}
+    colours = plt.get_cmap("tab10").colors
+    families = list(dict.fromkeys(row["family"] for rows in results.values() for row in rows.values()))
+    families.remove("TurboQuant")  # it is made for vectors of length 1
+    figure, axes = plt.subplots(
+        len(LENGTHS), len(results), figsize=(3.1 * len(results), 7.4), sharex=True, squeeze=False, layout="constrained"
+    )
+    for column, (name, rows) in enumerate(results.items()):
+        for place, k in enumerate(LENGTHS):
+            axis = axes[place, column]
+            for number, family in enumerate(families):
+                own = sorted((row["bytes"], row["recall"][place]) for row in rows.values() if row["family"] == family)
+                is_ours = family.startswith("CCCF")
+                style = (
+                    {"linewidth": 2.4, "markersize": 5}
+                    if is_ours
+                    else {"linewidth": 1, "markersize": 3.5, "alpha": 0.9}
+                )
+                dash = "--" if "coded" in family else "-"
+                axis.plot(
+                    *zip(*own, strict=True),
+                    dash,
+                    marker="os^DvPXd"[number % 8],
+                    color=colours[number],
+                    label=family,
+                    **style,
+                )
+            axis.set_ylim(0.4, 1.01)
+            axis.grid(alpha=0.3)
+            if place == 0:
+                axis.set_title(name)
+            if column == 0:
+                axis.set_ylabel(f"recall at {k:,}")
+            if place == len(LENGTHS) - 1:
+                axis.set_xlabel("bytes per item")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(labels)), frameon=False)
+    figure.savefig(IMAGES / "bytes.png", dpi=110)
 
 
 def main() -> None:
-    data = "gowalla.npz, ml-1m.npz and amazon-dfm.npz"
-    arguments = make_parser(__doc__, "benchmarks/results/quantizer.json", data).parse_args()
+    parser = make_parser(
+        __doc__, "benchmarks/results/quantizer.json and docs/images/bytes.png", ".npz of " + ", ".join(DATASETS)
+    )
+    parser.add_argument("--only", nargs="+", help="only these catalogues")
+    parser.add_argument("--times", action="store_true", help="measure searches instead; writes quantizer-times.json")
+    arguments = parser.parse_args()
     print_machine()
-    results: dict[str, Any] = {}
-    noise = np.random.default_rng(0).standard_normal((3000, DIMENSION)).astype(np.float32)
-    fit_quantizer(noise, noise, (8, 16))  # compiles
-    for dataset in ("gowalla", "ml-1m", "amazon-dfm"):
-        one = make_case(arguments.data, dataset)
-        results[dataset] = {}
-        print(f"\n{dataset}: {len(one.items)} items, {len(one.queries)} queries\n")
-        print("| | bytes | 10 in 10 | 10 in 100 | NDCG@10 | training, s | items/s |\n|---|---|---|---|---|---|---|")
-        for name, make in {**METHODS, **(DEFAULTS if dataset != "amazon-dfm" else {})}.items():
-            figures = results[dataset][name] = measure_method(make, one)
-            print(
-                f"| {name} | {figures['bytes']:.1f} | {figures['recall, 10 in 10']:.3f} "
-                f"| {figures['recall, 10 in 100']:.3f} | {figures['NDCG@10']:.4f} | {figures['training, s']:.1f} "
-                f"| {figures['items encoded per second']:.0f} |",
-                flush=True,
-            )
-    results["100,000 items and users"] = measure_growth()
-    print(f"\n100,000 items and users: {results['100,000 items and users']}")
-    if arguments.save:
-        save_results("quantizer", "python benchmarks/bench_quantizer.py --data DIR --save", results)
+    if arguments.times:
+        chosen = arguments.only or DATASETS
+        times = {name: measure_times(make_case(arguments.data, name), name in ALS) for name in chosen}
+        for name, methods in times.items():
+            for method, row in methods.items():
+                shares = [round(share, 3) for share in row["recall"]]
+                print(name, method, [round(us, 1) for us in row["us"]], shares, round(row["NDCG@10"], 4))
+        if arguments.save:
+            save_results("quantizer-times", "python benchmarks/bench_quantizer.py --data DIR --times --save", times)
+        return
+    results: dict[str, dict[str, Any]] = {}
+    for name in arguments.only or (*DATASETS, *OTHERS):
+        is_other = name in OTHERS
+        one = make_other(name) if is_other else make_case(arguments.data, name)
+        budgets, most = (BUDGETS_OF_OTHERS, 120.0) if is_other else (BUDGETS, 150.0)
+        print(f"\n{name}: {len(one.items)} items of {one.items.shape[1]} dimensions, {len(one.queries)} queries\n")
+        print("| | bytes | 10 | 100 | 1,000 | build, s |\n|---|---|---|---|---|---|")
+        results[name] = {}
+        for measured in (measure_budgets(one, budgets), measure_peers(one, most)):
+            for row in measured:
+                results[name][f"{row['family']}, {row['name']}"] = row
+                cells = " | ".join(f"{share:.3f}" for share in row["recall"])
+                print(
+                    f"| {row['family']}: {row['name']} | {row['bytes']:.1f} | {cells} | {row['build, s']:.1f} |",
+                    flush=True,
+                )
+        if arguments.save:
+            save_results("quantizer", "python benchmarks/bench_quantizer.py --data DIR --save", results, keep=True)
+            plot_curves({name: rows for name, rows in read_results("quantizer").items() if name in DATASETS})
 
 
 if __name__ == "__main__":

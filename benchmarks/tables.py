@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pathlib
 
-import tables_bytes
+import tables_codes
 import tables_paper
 import tables_quantizer
 import tables_recommend
@@ -16,8 +16,8 @@ import tables_retrieval
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLES = (
     *tables_retrieval.TABLES,
-    *tables_bytes.TABLES,
     *tables_quantizer.TABLES,
+    *tables_codes.TABLES,
     *tables_recommend.TABLES,
     *tables_paper.TABLES,
 )

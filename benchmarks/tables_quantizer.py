@@ -1,4 +1,4 @@
-"""Tables of how well codes stand for embeddings, and of how long training takes."""
+"""Tables of recall against bytes per item."""
 
 from __future__ import annotations
 
@@ -6,95 +6,86 @@ from typing import Any
 
 from table_format import load_results, to_markdown
 
-DATASETS = ("gowalla", "ml-1m", "amazon-dfm")
-TEN, HUNDRED = "recall, 10 in 10", "recall, 10 in 100"
-NAMES = {  # in the results: in the tables
-    "factors themselves (IndexFlatIP)": "the factors themselves, `IndexFlatIP`",
-    "CCCF 8x16, real-valued queries": "**CCCF 8x16, real-valued queries**",
-    "CCCF 8x16, coded queries": "**CCCF 8x16, coded queries**",
-    "OPQ48_144,PQ48x4fs": "`OPQ48_144,PQ48x4fs`",
-    "OPQ32,PQ32x6": "`OPQ32,PQ32x6`",
-    "PQ32x6": "`PQ32x6`",
-    "RR128,RaBitQ": "`RR128,RaBitQ`",
-    "SQ4 of 48 singular directions": "SQ4 of 48 singular directions",
-    "SQ8 of 24 singular directions": "SQ8 of 24 singular directions",
-    "signs, 192 bits (IndexBinaryFlat)": "signs, 192 bits, `IndexBinaryFlat`",
-    "PQ32x4fs (fewer bytes)": "`PQ32x4fs`",
-    "CCCF 8x16, 4 of 8 active (fewer bytes), real-valued": "CCCF 8x16, 4 of 8 active, real-valued",
-    "SQ4 (more bytes)": "`SQ4`",
-    "SQ8 (more bytes)": "`SQ8`",
-}
-SIZES = ("8x4", "8x8", "4x32", "12x8", "8x16", "16x8")
-EFFORTS = (
-    "8x16, 0 sweeps",
-    "8x16, 2 sweeps",
-    "8x16, 6 sweeps",
-    "8x16, 12 sweeps",
-    "8x16, no probes",
-    "8x16, 16384 probes",
-)
+DATASETS = ("gowalla", "ciao", "ml-1m", "amazon-dfm")
+LENGTHS = ("10", "100", "1,000")
+OTHERS = ("texts", "texts, items as queries", "clusters")
+SHOWN_OF_OTHERS = (48, 96)
+SHOWN = (16, 28, 36, 48, 64, 96)  # bytes asked for
+SLACK = 1.15  # a peer of so many times the bytes still counts as of the same size
 
 
-def quantizer_recall() -> str:
-    """Return the recall of methods of compression."""
-    found = load_results("quantizer")
-    lines = []
-    for name, label in NAMES.items():
-        cells = [f"{found[d][name][TEN]:.2f}" for d in DATASETS] + [f"{found[d][name][HUNDRED]:.3f}" for d in DATASETS]
-        lines.append([label, f"{found['gowalla'][name]['bytes']:.0f}", *cells])
-    head = ["", "bytes", *(f"{d}, 10 in 10" for d in DATASETS), *(f"{d}, 10 in 100" for d in DATASETS)]
+def _find_asked(rows: dict[str, Any], asked: float, coded: bool = False) -> dict[str, Any]:
+    family = "CCCF, coded queries" if coded else "CCCF"
+    return next(row for row in rows.values() if row["family"] == family and row["name"].startswith(f"{asked:g} bytes"))
+
+
+def _find_best(rows: dict[str, Any], most: float, place: int) -> dict[str, Any] | None:
+    """Return the peer of at most so many bytes with the highest recall."""
+    peers = [row for row in rows.values() if not row["family"].startswith("CCCF") and row["bytes"] <= most]
+    return max(peers, key=lambda row: row["recall"][place], default=None)
+
+
+def _find_small(rows: dict[str, Any], family: str) -> dict[str, Any]:
+    """Return ours of 28 bytes, or the largest of another family of at most 40."""
+    if family.startswith("CCCF"):
+        return _find_asked(rows, 28, coded="coded" in family)
+    return max(
+        (row for row in rows.values() if row["family"] == family and row["bytes"] <= 40), key=lambda row: row["bytes"]
+    )
+
+
+def bytes_recall() -> str:
+    """Return recall under budgets, and of the best other quantizer that is no larger than the whole index."""
+    return _compare_budgets(DATASETS, SHOWN)
+
+
+def bytes_others() -> str:
+    """Return the same for sentence embeddings and clustered vectors."""
+    return _compare_budgets(OTHERS, SHOWN_OF_OTHERS)
+
+
+def _compare_budgets(catalogues: tuple[str, ...], budgets: tuple[int, ...]) -> str:
+    found, lines = load_results("quantizer"), []
+    for asked in budgets:
+        for place, k in enumerate(LENGTHS):
+            cells = []
+            for name in catalogues:
+                own = _find_asked(found[name], asked)
+                peer = _find_best(found[name], SLACK * own["bytes"], place)
+                cells += [f"**{own['recall'][place]:.3f}**", "" if peer is None else f"{peer['recall'][place]:.3f}"]
+            lines.append([f"{asked} bytes, k = {k}", *cells])
+    return to_markdown(["", *(label for name in catalogues for label in (name, f"{name}, best other"))], lines)
+
+
+def bytes_readme() -> str:
+    """Return recall at the default of 28 bytes, beside quantizers of faiss of up to 40 bytes."""
+    found, lines = load_results("quantizer"), []
+    labels = {"**CCCF, real-valued queries**": "CCCF", "**CCCF, coded queries**": "CCCF, coded queries"}
+    labels |= {"`RR128,EDEN2`": "EDEN", "`RR128,RaBitQ`": "RaBitQ"}
+    for label, family in labels.items():
+        own = [_find_small(found[name], family) for name in DATASETS]
+        cells = [f"{one['recall'][place]:.2f}" for one in own for place in (0, 1)]
+        lines.append([label, f"{own[0]['bytes']:.0f}", *cells])
+    head = ["recall of the vectors' own top k", "bytes per item, gowalla"]
+    head += [f"{name}, k = {k}" for name in DATASETS for k in (10, 100)]
     return to_markdown(head, lines)
 
 
-def quantizer_ranking() -> str:
-    """Return NDCG@10 of held-out items, and what encoding costs."""
-    found = load_results("quantizer")
-    lines = []
-    for name, label in NAMES.items():
-        row = found["gowalla"][name]
-        cells = [f"{found[d][name]['NDCG@10']:.{4 if d == 'amazon-dfm' else 3}f}" for d in DATASETS]
-        speed = f"{row['items encoded per second']:,.0f}"
-        lines.append([label, *cells, f"{row['training, s']:.1f}", speed])
-    head = ["", *(f"NDCG@10, {d}" for d in DATASETS), "training on gowalla, s", "items encoded per second, gowalla"]
-    return to_markdown(head, lines)
+def bytes_times() -> str:
+    """Return microseconds per query of 28 bytes per item, of both kinds."""
+    found, lines = load_results("quantizer-times"), []
+    for method in next(iter(found.values())):
+        cells = [f"{found[name][method]['us'][place]:.0f}" for name in DATASETS for place in range(len(LENGTHS))]
+        lines.append([method, *cells])
+    return to_markdown(["us per query", *(f"{name}, k = {k}" for name in DATASETS for k in LENGTHS)], lines)
 
 
-def sizes() -> str:
-    """Return recall by the number of components and bits."""
-    found = load_results("quantizer")
-    lines = []
-    for size in SIZES:
-        rows = [found[d][f"{size}, {kind}"] for d in DATASETS[:2] for kind in ("real-valued", "coded")]
-        recalls = (f"{row[TEN]:.3f}" for row in rows)
-        lines.append([size, f"{rows[0]['bytes']:.0f}", *recalls, f"{rows[0]['training, s']:.1f}"])
-    head = ["G x r", "bytes", *(f"{d}, {kind}" for d in DATASETS[:2] for kind in ("real-valued", "coded"))]
-    return to_markdown([*head, "training on gowalla, s"], lines)
+def bytes_ndcg() -> str:
+    """Return NDCG@10 of held-out items."""
+    found = load_results("quantizer-times")
+    methods = next(iter(found.values()))
+    lines = [[method, *(f"{found[name][method]['NDCG@10']:.4f}" for name in DATASETS)] for method in methods]
+    return to_markdown(["NDCG@10 of held-out items", *DATASETS], lines)
 
 
-def sweeps() -> str:
-    """Return recall by sweeps and example users."""
-    found = load_results("quantizer")
-    lines = []
-    for name in EFFORTS:
-        rows: list[Any] = [found[d][name] for d in DATASETS[:2]]
-        lines.append([name, *(f"{row[TEN]:.3f}" for row in rows), f"{rows[0]['training, s']:.1f}"])
-    return to_markdown(["recall, 10 in 10, real-valued", *DATASETS[:2], "training on gowalla, s"], lines)
-
-
-def training() -> str:
-    """Return seconds and memory of training."""
-    found = load_results("training")
-    labels = {"CCCF, 8 x 16 bits": "CCCF, kernel weights, 8 x 16 bits"}
-    lines = []
-    for name in found["ml-1m, 702,811 training ratings, 1 thread(s), s"]:
-        own = [found[f"ml-1m, 702,811 training ratings, {n} thread(s), s"][name] for n in (1, 2)]
-        grown = found[f"growth on parts of amazon-dfm, 2 thread(s), s: {name}"]
-        own += [value for key, value in grown.items() if "s per million" not in key]
-        peak = found[f"memory on amazon-dfm: {name}"]["peak of a fit, MB"]
-        lines.append([labels.get(name, name), *(f"{value:.2f}" for value in own), f"{peak:.0f}"])
-    head = ["", "ml-1m, one thread, s", "ml-1m, two threads, s"]
-    head += [f"amazon-dfm, {n} ratings, s" for n in ("433,018", "865,542", "1,732,060")]
-    return to_markdown([*head, "peak memory, amazon-dfm, MB"], lines)
-
-
-TABLES = (quantizer_recall, quantizer_ranking, sizes, sweeps, training)
+TABLES = (bytes_recall, bytes_others, bytes_readme, bytes_times, bytes_ndcg)

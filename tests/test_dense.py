@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import cccf_index as ci
 from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF, reference
 from cccf_index.dense import DenseRows
-from cccf_index.kernels.levels import LEVELS, row_sizes
-from cccf_index.kernels.limits import STRIP
+from cccf_index.kernels.levels import LEVELS, count_runs, list_runs, row_sizes
+from cccf_index.kernels.limits import LONGEST_RUN, MAX_PRECISIONS, STRIP
 from cccf_index.storage import precisions
 from cccf_index.storage.cells import MIN_CLUSTERED
 
@@ -184,6 +184,8 @@ def test_files_bytes_and_copies_hold_codes_of_all_lengths(tmp_path, scale):
         ("dense_weights", lambda a: a[:-1]),
         ("dense_peaks", lambda a: a[:-1]),
         ("dense_rests", lambda a: a[:-1]),
+        ("dense_stages", lambda a: a[:0]),
+        ("dense_stages", lambda a: a + 1),
         ("dense_metric", lambda a: a * 0),
         ("centres", lambda a: a[:-16]),
     ],
@@ -266,13 +268,41 @@ def test_values_are_packed_without_loss(seed, p, m):
     sizes = np.diff(np.concatenate([np.zeros((m, 1), np.int64), firsts], axis=1))
     assert (row_sizes(needs) <= row_sizes(sizes)).all()
     kinds, member = precisions.choose_precisions(values) if m else (np.empty((0, 4), np.int64), np.empty(0))
-    assert len(kinds) <= precisions.MAX_PRECISIONS
+    assert len(kinds) <= MAX_PRECISIONS
     for number, kind in enumerate(kinds):
         own = values[member == number]
         octets = precisions.pack_values(own, kind)
         assert octets.shape == (precisions.count_octets(np.array([len(own)]), kind[None])[0],)
         places = rng.permutation(len(own))
         np.testing.assert_array_equal(precisions.unpack_values(octets, kind, p, places), own[places])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=4, max_size=4), st.sets(st.sampled_from([1, 4, 16])))
+def test_runs_hold_every_dimension_of_a_precision_once_and_end_with_stages_and_levels(steps, starts):
+    precision, stages = 16 * np.array(steps), [0, *sorted(starts)]
+    runs = list_runs(precision, stages)
+    dimensions = [range(run["dimension"], run["dimension"] + 4 * run["n"]) for run in runs]
+    assert [one for own in dimensions for one in own] == list(range(precision.sum()))
+    assert len(runs) <= count_runs(max(16, int(precision.sum()))) // MAX_PRECISIONS
+    for run, own in zip(runs, dimensions, strict=True):
+        assert 0 < len(own) <= 16 * LONGEST_RUN
+        assert {sum(16 * start <= one for start in stages) - 1 for one in own} == {run["stage"]}
+        assert {int(np.searchsorted(precision.cumsum(), one, side="right")) for one in own} == {run["fold"]}
+        assert run["is_last"] == (own.stop in [16 * start for start in stages] and own.stop < precision.sum())
+
+
+def test_stages_that_leave_most_of_a_row_are_left_out():
+    rng = np.random.default_rng(16)
+    flat = rng.integers(-128, 128, (500, 128))
+    steep = flat * np.repeat(2.0 ** -np.arange(8), 16)
+    for values, stages in ((flat, [0, 4]), (steep, [0, 1, 4])):
+        codes = CompositionalCodes.from_signs(rng.random((500, 2, 8)) < 0.5, np.zeros((500, 2)))
+        dense = values.astype(np.int8), np.full(500, 0.01, np.float32)
+        index = make_index(CompositionalCodes(codes.bits, codes.weights, 8, dense), "auto")
+        assert index._state.parts[0].segment.tables.dense_stages.tolist() == stages
+        queries = rng.standard_normal((20, index.d)).astype(np.float32)
+        assert_same(index.search(queries, 10), index.search(queries, 10, params=EVERY))
 
 
 @pytest.mark.parametrize(
