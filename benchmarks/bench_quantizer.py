@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import faiss
@@ -36,7 +37,7 @@ BUDGETS: tuple[float, ...] = (16, 24, 28, 32, 36, 48, 64, 96, 128)
 BUDGETS_OF_OTHERS: tuple[float, ...] = (48, 96)
 LENGTHS = (10, 100, 1000)
 QUERIES = 1024
-REPEATS = 7
+REPEATS = 15
 DATASETS = ("gowalla", "ml-1m", "amazon-dfm", "ciao")
 OTHERS = ("texts", "texts, items as queries", "clusters")  # vectors of other makers
 
@@ -201,6 +202,7 @@ def main() -> None:
         __doc__, "benchmarks/results/quantizer.json and docs/images/bytes.png", ".npz of " + ", ".join(DATASETS)
     )
     parser.add_argument("--only", nargs="+", help="only these catalogues")
+    parser.add_argument("--ours", action="store_true", help="leave out other quantizers: their results stay")
     parser.add_argument("--times", action="store_true", help="measure searches instead; writes quantizer-times.json")
     arguments = parser.parse_args()
     print_machine()
@@ -222,14 +224,13 @@ def main() -> None:
         print(f"\n{name}: {len(one.items)} items of {one.items.shape[1]} dimensions, {len(one.queries)} queries\n")
         print("| | bytes | 10 | 100 | 1,000 | build, s |\n|---|---|---|---|---|---|")
         results[name] = {}
-        for measured in (measure_budgets(one, budgets), measure_peers(one, most)):
-            for row in measured:
-                results[name][f"{row['family']}, {row['name']}"] = row
-                cells = " | ".join(f"{share:.3f}" for share in row["recall"])
-                print(
-                    f"| {row['family']}: {row['name']} | {row['bytes']:.1f} | {cells} | {row['build, s']:.1f} |",
-                    flush=True,
-                )
+        for row in chain(measure_budgets(one, budgets), () if arguments.ours else measure_peers(one, most)):
+            results[name][f"{row['family']}, {row['name']}"] = row
+            cells = " | ".join(f"{share:.3f}" for share in row["recall"])
+            print(
+                f"| {row['family']}: {row['name']} | {row['bytes']:.1f} | {cells} | {row['build, s']:.1f} |",
+                flush=True,
+            )
         if arguments.save:
             save_results("quantizer", "python benchmarks/bench_quantizer.py --data DIR --save", results, keep=True)
             plot_curves({name: rows for name, rows in read_results("quantizer").items() if name in DATASETS})

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
+from common import describe_machine
 from numpy.typing import NDArray
 
 TRAINED = 16384  # items that product quantizers are trained on: 64 for each centroid
@@ -91,6 +92,8 @@ def build_rabitqlib(items: NDArray[np.float32], most: float) -> Iterator[Quantiz
 
 def build_lvq(items: NDArray[np.float32], most: float) -> Iterator[Quantizer]:
     """Yield the locally-adaptive quantizer of Intel's scalable-vs, searched flat."""
+    if "Intel" not in describe_machine()["processor"]:  # it would end the process
+        raise ImportError("LVQ of scalable-vs needs a processor of Intel")
     import svs
 
     d = items.shape[1]

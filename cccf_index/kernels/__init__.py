@@ -9,7 +9,7 @@ From the outside in, a search goes through
 | `bounds` | how good a block can be at most, so that most are skipped |
 | `sketches` | queries prepared for 16-bit estimates of scores |
 | `block` | the estimates of 64 rows at a time, in LLVM's vectors |
-| `dense` | the same for rows with a dense component, by `dense_products` in integers |
+| `dense` | the same for rows with a dense component: `dense_strips` of a block, `dense_products` of single rows |
 | `filters` | deleted and excluded items |
 | `collection` | rows that may be good enough, and what the k best of them reach at least |
 | `scoring` | exact scores of the few rows that are left |
@@ -18,7 +18,8 @@ From the outside in, a search goes through
 
 They share `stored` (weights and biases of rows), `calls` (queries, filters and tables of one call as a record),
 `layout` (segments as records), `memory` (access by address), `limits` (why no sum overflows), `lookup` (binary search,
-ids), `decorators` and `inner` (how kernels are compiled) and `cache` (how compiled kernels are kept on disk;
+ids), `registers` (LLVM's vectors of small numbers), `decorators` and `inner` (how kernels are compiled) and `cache`
+(how compiled kernels are kept on disk;
 `cache_places`: in which folders). Queries are made by `query_vectors` (the map of an index of vectors), `query_codes`
 (which vectors are codes) and `query_weights` (their integer weights). Other kernels are `refinement` (inner products
 with full vectors), `building` (distances from cell centres) and, for training and encoding, `linear_algebra`,

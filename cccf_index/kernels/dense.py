@@ -12,14 +12,8 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, ZERO, finite_kernel, kernel
-from cccf_index.kernels.dense_products import (
-    add_run_to_one,
-    add_run_to_several,
-    coarse_value_max,
-    find_reaching,
-    multiply_floats,
-    multiply_integers,
-)
+from cccf_index.kernels.dense_products import multiply_floats, multiply_integers
+from cccf_index.kernels.dense_strips import add_run_to_one, add_run_to_several, coarse_value_max, find_reaching
 from cccf_index.kernels.levels import LEVELS, RUN_RECORD
 from cccf_index.kernels.limits import BLOCK, DENSE_STEP, QUAD, STRIP, TOGETHER
 from cccf_index.kernels.memory import find_query, read, view_row, view_run, write

@@ -24,6 +24,7 @@ MAX_DENSE = 4096
 DENSE_SHIFT = 8
 STRIP = 16  # rows whose values stand together,
 QUAD = 4  # so many bytes of each
+PIECE = QUAD * STRIP  # bytes
 STAGE_GROWTH = 4  # stages begin after one step of dimensions, after 4, after 16, and so on
 LONGEST_RUN = 4  # steps of dimensions whose products are summed before they are converted to float32
 MAX_PRECISIONS = 5  # of a segment: so many groups of rows have a dense component
