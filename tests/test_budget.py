@@ -10,10 +10,12 @@ from cccf_index import IndexCCCF, SearchParametersCCCF
 from cccf_index.evaluation import recall
 from cccf_index.kernels.levels import BITS, row_sizes
 from cccf_index.learning.allocation import Choice
-from cccf_index.learning.dense import round_rows
+from cccf_index.learning.dense import DenseSpace, round_rows
 from cccf_index.learning.losses import ERRORS, describe_estimates, interpolate, judge_losses
 from cccf_index.learning.offers import list_precisions
+from cccf_index.learning.sides import Sides
 from cccf_index.quantizer import CompositionalQuantizer
+from cccf_index.storage.precisions import find_needs
 
 EVERY = SearchParametersCCCF(prune=False)
 
@@ -54,7 +56,11 @@ def test_items_that_lead_lists_get_longer_codes(quantizer):
     assert codes.weights[~has_dense].any(axis=1).all()
     assert (codes.weights > 0).sum(axis=1).max() == 2  # a quarter of the components
     leading = np.bincount(WANTED.ravel(), minlength=len(ITEMS)) > 2
-    assert has_dense[leading].mean() > 0.95 > 2 * has_dense.mean()
+    assert has_dense[leading].all()
+    sizes = np.where(has_dense, 0, 2 * (1 + 1))  # two components of a byte of bits and a weight
+    sizes[has_dense] = row_sizes(find_needs(codes.dense.values))
+    assert sizes[leading].mean() > 2 * sizes.mean()
+    assert sizes[leading].min() >= 2 * np.median(sizes)
 
 
 def test_codes_take_the_bytes_that_were_asked_for(quantizer):
@@ -245,6 +251,35 @@ def test_scores_of_dense_components_are_right_in_the_mean(precision):
     own = (squares[:n] * x[:, :n] ** 2).sum(axis=1)
     np.testing.assert_allclose((squares[:n] * expanded * x[:, :n]).sum(axis=1), own, rtol=1e-4)
     assert not found.expand()[:, n:].any()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.05, 0.12])
+def test_dense_coordinates_keep_scores_and_are_balanced_between_queries_and_items(decay):
+    rng = np.random.default_rng(3)
+    strength = np.exp(-decay * np.arange(40))
+    items, users = (rng.standard_normal((n, 40)) * strength for n in (3000, 2000))
+    sides = Sides.from_vectors(items.astype(np.float32), users.astype(np.float32), None, 10_000, rng)
+    space = DenseSpace.learn(sides, rng)
+    x, y = sides.users @ space.queries.T, space.map_items(sides.items)
+    scores = sides.users @ sides.items.T
+    np.testing.assert_allclose(x @ y.T, scores, atol=2e-4 * np.abs(scores).max())
+    assert x.shape[1] == 48
+    assert not space.queries[40:].any()
+    assert not space.items[40:].any()
+    energies = np.square(y[:, :32]).reshape(len(y), 2, 16).mean(axis=(0, 2))
+    np.testing.assert_allclose(energies, energies[0], rtol=0.6)
+    # of all ways to divide directions between queries and items, errors of rounding cost least
+    kinds = np.linalg.svd(x[:, :16] / np.sqrt(len(x)))[1], np.linalg.svd(y[:, :16] / np.sqrt(len(y)))[1]
+    np.testing.assert_allclose(kinds[0] / kinds[0].mean(), kinds[1] / kinds[1].mean(), rtol=0.3)
+
+
+def test_one_direction_that_all_scores_share_does_not_cost_the_others_their_bits():
+    rng = np.random.default_rng(5)
+    items, users = (rng.standard_normal((n, 32)).astype(np.float32) for n in (2000, 1000))
+    items[:, 0], users[:, 0] = 10 * items[:, 0], 30 + users[:, 0]
+    index = IndexCCCF.from_embeddings(items, users[200:], bytes_per_item=40, sweeps=1, verbose=False)
+    wanted = np.argsort(-(users[:200].astype(np.float64) @ items.T), axis=1)[:, :10]
+    assert recall(index.search(users[:200], 10)[1], wanted, [10])[0] > 0.99
 
 
 def test_precisions_to_choose_from_cover_all_dimensions_and_stay_few():

@@ -20,10 +20,10 @@ UNSEEN = 0.1  # queries have at least so many times the energy that one directio
 
 
 class DenseSpace(NamedTuple):
-    """Maps to coordinates by falling energy of the scores; all directions of items have the same energy there.
+    """Maps to coordinates by falling energy of the scores; items have the same energy in all of them.
 
     So any number of bits is used well in all of them, and it is the energy of the queries that tells how many bits a
-    coordinate is worth. It is spread evenly over DENSE_STEP neighbouring coordinates by a rotation.
+    coordinate is worth. Energies are spread evenly over DENSE_STEP neighbouring coordinates by a rotation.
     """
 
     queries: NDArray[np.float32]  # (n_dense, p): maps users
@@ -40,16 +40,19 @@ class DenseSpace(NamedTuple):
         roots = np.sqrt(np.maximum(values, 1e-12 * values[-1]))
         root = (Q * roots) @ Q.T
         energies, directions = np.linalg.eigh(root @ sides.item_moment @ root)
-        turn, sizes = directions[:, ::-1], np.empty(p)
+        scores = np.sqrt(np.maximum(energies[::-1], 0))
+        scores = np.maximum(scores, LEAST_SIZE * scores[0]) if scores[0] else np.ones(p)
+        sizes, turns = np.empty(p), np.zeros((p, p))
         for first in range(0, p, DENSE_STEP):
             rows = slice(first, first + DENSE_STEP)
-            n = len(sizes[rows])
-            turn[:, rows] = turn[:, rows] @ np.linalg.qr(rng.standard_normal((n, n)))[0]
-            sizes[rows] = np.sqrt(max(energies[::-1][rows].mean(), 0))
-        sizes = np.maximum(sizes, LEAST_SIZE * sizes[0]) if sizes[0] else np.ones(p)
-        missing = -p % DENSE_STEP
-        maps = ((Q / roots) @ Q.T @ turn * sizes).T, (root @ turn / sizes).T
-        queries, items = (np.pad(np.ascontiguousarray(to, dtype=np.float32), ((0, missing), (0, 0))) for to in maps)
+            sizes[rows] = scores[rows].mean()
+            turns[rows, rows] = np.linalg.qr(rng.standard_normal((len(sizes[rows]),) * 2))[0]
+        # A direction's deviation s of scores is a of items times s / a of queries. Rounding errors are alike in all
+        # directions of a step, so they cost sum(a^2) * sum((s / a)^2), which is least if a^2 is in proportion to s.
+        shares = np.sqrt(scores / sizes)
+        missing, directions = -p % DENSE_STEP, directions[:, ::-1]
+        maps = (Q / roots) @ Q.T @ (directions * scores / shares) @ turns, root @ (directions * shares / scores) @ turns
+        queries, items = (np.pad(to.T.astype(np.float32, order="C"), ((0, missing), (0, 0))) for to in maps)
         return cls(queries, items, np.pad(sizes.astype(np.float32), (0, missing)))
 
     def map_items(self, centred: NDArray[np.float32], n: int | None = None) -> NDArray[np.float32]:
