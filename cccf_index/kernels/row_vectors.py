@@ -8,6 +8,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from cccf_index.kernels.block import has_feature
+
 LANES = 16  # columns of a vector; rows of matrices are padded to multiples of it
 TILE = 8  # rows that are encoded at a time
 
@@ -47,12 +49,18 @@ def multiply_add(builder, x, y, z):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x, y, z])
 
 
-def _make_multiply(n_rows, n_vectors):
-    """Return an intrinsic that multiplies `n_rows` rows by a matrix, `n_vectors` of columns at a time."""
+def _make_multiply(n_rows):
+    """Return an intrinsic that multiplies `n_rows` rows by a matrix.
+
+    Sums of so many columns at a time are kept in registers that they fill half of them: enough to hide how long an
+    addition takes, and there is room for the columns.
+    """
 
     def multiply(context, x, x_step, matrix, step, n, out, out_step, width):
         def generate(context, builder, signature, arguments):
             x, x_step, matrix, step, n, out, out_step, width = arguments
+            # AVX-512 has 32 registers of a whole vector, AVX2 16 of half a one
+            n_vectors = (8 if has_feature(context, "avx512f") else 4) // n_rows
             sums = [[cgutils.alloca_once(builder, COLUMNS) for _ in range(n_vectors)] for _ in range(n_rows)]
 
             def multiply_columns(column, n_vectors):
@@ -92,7 +100,7 @@ def _make_multiply(n_rows, n_vectors):
     return intrinsic(multiply)
 
 
-multiply_four, multiply_one = _make_multiply(4, 2), _make_multiply(1, 4)
+multiply_four, multiply_one = _make_multiply(4), _make_multiply(1)
 
 
 @intrinsic
