@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
+from cccf_index.dense import DenseRows
 from cccf_index.index import IndexCCCF
 from cccf_index.io import read_index, write_index
 from cccf_index.kernels.cache import Counts
@@ -35,7 +36,10 @@ SHAPES = ("8x16",)
 QUERIES = ("coded", "real")
 EXTRAS = ("float", "other", "refine", "quantizer", "models")
 DIMENSION = 12  # of made-up embeddings
-INTEGERS, FLOATS = {"": 100}, {", float weights": None}  # the scale of an index, by what a step's name says of it
+N_DENSE = 16
+# Options of an index, by what a step's name says of it: kernels of codes without a dense component leave its code out.
+INTEGERS: dict[str, dict[str, Any]] = {"": {}, ", dense component": {"n_dense": N_DENSE}}
+FLOATS = {f", float weights{name}": {**options, "scale": None} for name, options in INTEGERS.items()}
 
 
 class WarmStep(NamedTuple):
@@ -82,7 +86,7 @@ def warm(
     >>> import cccf_index as ci
     >>> steps = ci.warm("8x16", queries=["coded"], verbose=False)
     >>> [step.name for step in steps]
-    ['ids', '8x16 coded queries']
+    ['ids', '8x16 coded queries', '8x16 coded queries, dense component']
     """
     steps = list_steps(shapes, queries, extras)
     with tqdm(total=len(steps), desc="kernels", unit=" steps", disable=None if verbose else True) as progress:
@@ -108,10 +112,10 @@ def list_steps(
     for shape in dict.fromkeys(pairs):
         name = f"{shape[0]}x{shape[1]}"
         for kind in dict.fromkeys(kinds):
-            for weights, scale in types.items():
-                steps.append((f"{name} {kind} queries{weights}", partial(_warm_search, shape, kind, scale)))
+            for weights, options in types.items():
+                steps.append((f"{name} {kind} queries{weights}", partial(_warm_search, shape, kind, options)))
                 if "other" in chosen:
-                    other = partial(_warm_other, shape, kind, scale)
+                    other = partial(_warm_other, shape, kind, options)
                     steps.append((f"{name} {kind} queries{weights}, other searches", other))
         if "quantizer" in chosen:
             steps.append((f"{name} quantizer", partial(_warm_quantizer, shape)))
@@ -148,23 +152,25 @@ def _read_shape(shape: Any) -> tuple[int, int]:
     return index.n_components, index.n_bits
 
 
-def _make_codes(shape: tuple[int, int], n: int) -> CompositionalCodes:
+def _make_codes(shape: tuple[int, int], n: int, n_dense: int = 0) -> CompositionalCodes:
     rng = np.random.default_rng(0)
-    return CompositionalCodes.from_signs(rng.random((n, *shape)) < 0.5, rng.random((n, shape[0])))
+    codes = CompositionalCodes.from_signs(rng.random((n, *shape)) < 0.5, rng.random((n, shape[0])))
+    dense = DenseRows.from_vectors(_make_vectors(n, n_dense)) if n_dense else None
+    return CompositionalCodes(codes.bits, codes.weights, codes.n_bits, dense=dense)
 
 
 def _make_vectors(n: int, d: int) -> NDArray[np.float32]:
     return np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
 
 
-def _make_queries(shape: tuple[int, int], kind: str, n: int) -> CompositionalCodes | NDArray[np.float32]:
-    return _make_codes(shape, n) if kind == "coded" else _make_vectors(n, shape[0] * shape[1])
+def _make_queries(shape: tuple[int, int], kind: str, n: int, n_dense: int) -> CompositionalCodes | NDArray[np.float32]:
+    return _make_codes(shape, n, n_dense) if kind == "coded" else _make_vectors(n, shape[0] * shape[1] + n_dense)
 
 
-def _warm_search(shape: tuple[int, int], kind: str, scale: int | None) -> None:
+def _warm_search(shape: tuple[int, int], kind: str, options: dict[str, Any]) -> None:
     """Add, search, filter, remove and reconstruct, in memory and in a mapped file."""
-    items, queries = _make_codes(shape, 300), _make_queries(shape, kind, 70)
-    plain, biased = IndexCCCF(*shape, scale), IndexCCCF(*shape, scale)
+    plain, biased = IndexCCCF(*shape, **options), IndexCCCF(*shape, **options)
+    items, queries = _make_codes(shape, 300, plain.n_dense), _make_queries(shape, kind, 70, plain.n_dense)
     plain.add(items)
     biased.add(items, bias=np.arange(len(items)))
     for index in (plain, biased):
@@ -177,7 +183,7 @@ def _warm_search(shape: tuple[int, int], kind: str, scale: int | None) -> None:
         write_index(plain, os.path.join(folder, "items.cccf"))
         _use_index(read_index(os.path.join(folder, "items.cccf"), mmap=True), queries)
     vectors = queries.to_vectors() if isinstance(queries, CompositionalCodes) else queries
-    for writeable in (True, False):
+    for writeable in (True, False) if kind == "real" or not plain.n_dense else ():  # else they stay real-valued
         vectors.flags.writeable = writeable
         plain.search(vectors, 5)
     if kind == "real":
@@ -201,11 +207,11 @@ def _warm_transform(shape: tuple[int, int]) -> None:
     transform_queries(vectors, columns, mean[0], 1.0, queries, shifts, 0, 2)
 
 
-def _warm_other(shape: tuple[int, int], kind: str, scale: int | None) -> None:
+def _warm_other(shape: tuple[int, int], kind: str, options: dict[str, Any]) -> None:
     """Search in the ways that have kernels of their own."""
-    index = IndexCCCF(*shape, scale)
-    index.add(_make_codes(shape, 300))
-    queries = _make_queries(shape, kind, 3)
+    index = IndexCCCF(*shape, **options)
+    index.add(_make_codes(shape, 300, index.n_dense))
+    queries = _make_queries(shape, kind, 3, index.n_dense)
     index.range_search(queries, 0.5)
     index.search(queries, 5, params=SearchParametersCCCF(prune=False))
     if kind == "real":

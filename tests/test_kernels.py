@@ -16,7 +16,7 @@ from cccf_index.kernels.entries import start_coded, start_real
 from cccf_index.kernels.heaps import EMPTY_ID, LOWEST, fill_results, make_heaps
 from cccf_index.kernels.limits import BLOCK, ENTRY_MAX, LANE_MAX, MAX_BITS, MAX_COMPONENTS, TERM_DIVISOR
 from cccf_index.kernels.lookup import get_element
-from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_call, view_segment
+from cccf_index.kernels.memory import half_to_float, lowest_bit, popcount, view_call, view_part, view_segment
 from cccf_index.kernels.sketches import prepare_query
 from cccf_index.kernels.sorting import rank_score
 from cccf_index.storage.item_rows import ItemRows
@@ -33,8 +33,6 @@ WEIGHTS = [
     (np.uint8, 255),
     *(pytest.param(*w, marks=pytest.mark.slow) for w in [(np.uint16, 65535), (np.float32, 3)]),
 ]
-
-NO_VALUES = np.empty((1, 0), np.int8)  # of a dense component
 
 
 as_entry = njit(**ENTRY)
@@ -57,16 +55,16 @@ def make_block_kernel(word, real):
 @as_entry
 def _prepare_coded(address, room, starts, words, weights, dense, bias_scales, n_bits, slack):
     place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ONE)
-    segment, call = view_segment(address), view_call(place)
+    segment, call = view_part(address, dense), view_call(place)
     unit = prepare_query(segment, call, ZERO, ZERO, words.dtype.type, weights.dtype.type, None)
     measure_cells(segment, call, ZERO)
     return place, unit
 
 
 @as_entry
-def _prepare_real(address, room, starts, words, vectors, n_bits, slack):
+def _prepare_real(address, room, starts, words, vectors, dense, n_bits, slack):
     place = start_real(room, starts, words, vectors, n_bits, slack, ONE)
-    segment, call = view_segment(address), view_call(place)
+    segment, call = view_part(address, dense), view_call(place)
     unit = prepare_query(segment, call, ZERO, ZERO, words.dtype.type, np.float32, np.float32)
     measure_cells(segment, call, ZERO)
     return place, unit
@@ -139,12 +137,12 @@ def make_batch(kind, segment, rng, size=1.0):
     words = segment.decode(np.arange(1)).words
     if kind == "real":
         vector = (size * rng.standard_normal((1, shape[0] * shape[1]))).astype(np.float32)
-        return RealBatch(words[:0], vector, shape[1], 0.0)
+        return RealBatch(words[:0], vector, None, shape[1], 0.0)
     weights = np.rint(1e6 * rng.random((1, shape[0]))).astype(np.int64)
     if kind == "float":
         weights = (size * rng.random((1, shape[0]))).astype(np.float32)
     query = CompositionalCodes.from_signs(rng.random((1, *shape)) < 0.5).bits
-    return CodedBatch(query, weights, NO_VALUES, NO_SCALES, shape[1], 0.0)
+    return CodedBatch(query, weights, None, NO_SCALES, shape[1], 0.0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -230,10 +228,10 @@ def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, sp
     values = size * (1 - spread * rng.random(n_components))
     if real:
         vector = np.repeat(values, n_bits).astype(np.float32)[None]
-        batch = RealBatch(words[:0], vector, n_bits, 0.0)
+        batch = RealBatch(words[:0], vector, None, n_bits, 0.0)
     else:
         weights = values.astype(np.float32)[None]
-        batch = CodedBatch(words, weights, NO_VALUES, NO_SCALES, n_bits, 0.0)
+        batch = CodedBatch(words, weights, None, NO_SCALES, n_bits, 0.0)
     values, factors, _, _ = prepare(segment, batch)
     assert (factors >= 0).all()
     assert factors.any()
@@ -247,7 +245,7 @@ def test_no_sketch_overflows_whatever_the_query(n_components, n_bits, weight, sp
 def test_a_query_of_zeros_is_sketched_as_zeros():
     segment = make_segment(np.random.default_rng(0), (4, 8))
     words = segment.decode(np.arange(1)).words
-    nothing = CodedBatch(words, np.zeros((1, 4), np.int64), NO_VALUES, NO_SCALES, 8, 0.0)
+    nothing = CodedBatch(words, np.zeros((1, 4), np.int64), None, NO_SCALES, 8, 0.0)
     assert not prepare(segment, nothing)[1].any()
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from cli_helpers import TIMEOUT, cccf_script
 from numba import njit
@@ -122,12 +123,38 @@ def test_after_warm_a_second_process_compiles_nothing(tmp_path):
     assert used.stdout.strip() == ""
 
 
+SERVE = """
+import sys
+import numpy as np, cccf_index as ci
+from cccf_index.kernels.cache import Counts
+
+index = ci.read_index(sys.argv[1], mmap=True)
+for n in (1, 40):
+    index.search(np.ones((n, 24), np.float32), 10)
+print(Counts.compiled)
+"""
+
+
+@pytest.mark.slow
+def test_after_warm_a_server_of_embeddings_compiles_nothing(tmp_path):
+    cccf_script("warm", "--real", "--quiet", cwd=tmp_path)
+    rng = np.random.default_rng(0)
+    index = ci.IndexCCCF.from_embeddings(rng.standard_normal((900, 24)), rng.standard_normal((200, 24)))
+    assert index.n_dense
+    ci.write_index(index, tmp_path / "items.cccf")
+    command = [sys.executable, "-c", SERVE, str(tmp_path / "items.cccf")]
+    served = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT, cwd=tmp_path)
+    assert int(served.stdout) == 0
+
+
 def test_the_names_of_steps_say_what_is_compiled():
     names = [name for name, _ in warming.list_steps("8x16", warming.QUERIES, ())]
     assert names == [
         "ids",
         "8x16 coded queries",
+        "8x16 coded queries, dense component",
         "8x16 real queries",
+        "8x16 real queries, dense component",
     ]
     names = [name for name, _ in warming.list_steps([(4, 8), "1x128", "4x8"], "coded", ["float", "refine", "models"])]
     assert names[-1] == "refine"

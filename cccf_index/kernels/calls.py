@@ -156,7 +156,7 @@ class CodedBatch(NamedTuple):
 
     words: NDArray[Any]  # (nq, G, W), contiguous and read-only
     weights: NDArray[Any]  # int64, or read-only float32 (nq, G) or, with a dense component, (nq, G + 1)
-    dense: NDArray[np.int8]  # (nq, n_dense), contiguous and read-only
+    dense: NDArray[np.int8] | None  # (nq, n_dense), contiguous and read-only; None if no item has a dense component
     bias_scales: NDArray[np.int64]  # (nq,), or empty
     n_bits: int
     slack: float  # how much of a score may be rounding
@@ -167,6 +167,7 @@ class RealBatch(NamedTuple):
 
     words: NDArray[Any]  # (0, G, W), of the type of items' codes
     vectors: NDArray[np.float32]  # (nq, G * r + n_dense), contiguous and read-only
+    dense: NDArray[np.int8] | None  # (0, n_dense), read-only; None if no item has a dense component
     n_bits: int
     slack: float  # how much of a score may be rounding
 
@@ -183,9 +184,7 @@ def make_room(
     capacity = min(max(COLLECTED * k, LEAST_COLLECTED), n_rows) + BLOCK if k else 0
     tile = min(n, TILE, max(1, TILE_BYTES // (20 * capacity))) if k else 1
     is_real, word_size = isinstance(batch, RealBatch), batch.words.itemsize
-    n_dense = (
-        batch.vectors.shape[1] - n_components * batch.n_bits if isinstance(batch, RealBatch) else batch.dense.shape[1]
-    )
+    n_dense = 0 if batch.dense is None else batch.dense.shape[1]
     starts, size = place_tables(
         batch.n_bits, n_words, word_size, is_real, n_components, n_dense, n_cells, k, capacity, tile
     )

@@ -16,8 +16,8 @@ from cccf_index.kernels.dense_products import multiply_floats, multiply_integers
 from cccf_index.kernels.dense_strips import add_run_to_one, add_run_to_several, coarse_value_max, find_reaching
 from cccf_index.kernels.levels import LEVELS, RUN_RECORD
 from cccf_index.kernels.limits import BLOCK, DENSE_STEP, QUAD, STRIP, TOGETHER
-from cccf_index.kernels.memory import find_query, read, view_row, view_run, write
-from cccf_index.kernels.stored import bias_scale, read_bias, read_run, read_weight
+from cccf_index.kernels.memory import find_query, is_plain, read, view_row, view_run, write
+from cccf_index.kernels.stored import bias_scale, has_dense, read_bias, read_run, read_weight
 
 FLOAT_ERROR = 1e-4  # of an estimate in float32, and of its limit: far more than a rounding for each run
 LEAST_PEAK = 1e-28  # values of a stage that are all smaller are taken for zero
@@ -40,27 +40,49 @@ def read_dense_weight(segment, group, place, number):
 
 
 @kernel
-def prepare_dense_code(segment, call, q, i, number):
-    """Prepare the dense component of coded query q at place i of the tile; see `prepare_dense`."""
+def prepare_code(segment, call, q, i, number):
+    """Prepare the dense component of coded query q at place i of the tile; see `prepare_values`."""
     # in integers, the others' weights are finer by the factor by which items' dense weights are
     weight = np.float64(read(call.weights, q * call.n_weights + segment.n_components, number)) / segment.dense_unit
     values = view_row(call.dense_query, ZERO, call.n_dense, np.float32)
     for j in range(call.n_dense):
         values[j] = weight * read(call.dense, q * call.n_dense + j, np.int8)
-    return prepare_dense(segment, call, i, values)
+    return prepare_values(segment, call, i, values)
 
 
 @kernel
-def prepare_dense_vector(segment, call, q, i):
-    """Prepare the dense component of real-valued query q at place i of the tile; see `prepare_dense`."""
+def prepare_vector(segment, call, q, i):
+    """Prepare the dense component of real-valued query q at place i of the tile; see `prepare_values`."""
     d = segment.n_components * call.n_bits
     address = call.vectors + 4 * (q * (d + call.n_dense) + d)
-    return prepare_dense(segment, call, i, view_row(address, ZERO, call.n_dense, np.float32))
+    return prepare_values(segment, call, i, view_row(address, ZERO, call.n_dense, np.float32))
+
+
+def prepare_dense(segment: Any, call: Any, q: int, i: int, number: Any, real: Any) -> Any:
+    """Prepare the dense component, if any, of query q at place i of the tile; return its length."""
+
+
+@overload(prepare_dense, jit_options=INNER)
+def pick_prepare_dense(segment, call, q, i, number, real):
+    """Pick nothing, the coded or the real-valued variant at compile time."""
+
+    def prepare_nothing(segment, call, q, i, number, real):
+        return 0.0
+
+    def prepare_coded(segment, call, q, i, number, real):
+        return prepare_code(segment, call, q, i, number) if segment.n_dense else 0.0
+
+    def prepare_real(segment, call, q, i, number, real):
+        return prepare_vector(segment, call, q, i) if segment.n_dense else 0.0
+
+    if is_plain(segment):
+        return prepare_nothing
+    return prepare_coded if isinstance(real, types.NoneType) else prepare_real
 
 
 # O(dimensions). Invariant: the rounded query is off by `dense_slip`, in the metric, or less.
 @kernel
-def prepare_dense(segment, call, i, values):
+def prepare_values(segment, call, i, values):
     """Round the values of a query's dense component, float32 (n_dense,), at place i of the tile; return its length.
 
     Filled are its part of `vector`, what estimates read of it, and in the query's record what they are worth.
@@ -244,3 +266,32 @@ def pick_score_dense(place, group, segment, call, q, number, real):
         return weight * product
 
     return score_coded if isinstance(real, types.NoneType) else score_real
+
+
+def add_dense(
+    scores: int, n: int, rows: int, first: int, group: int, segment: Any, call: Any, q: int, i: int, number: Any,
+    real: Any,
+) -> None:  # fmt: skip
+    """Add the dense component, if the group has it, to the scores of n rows, for query q at place i of the tile.
+
+    rows: the address of their numbers, or 0 for those from `first` on; scores: an address, of `number`.
+    """
+
+
+@overload(add_dense, jit_options=INNER)
+def pick_add_dense(scores, n, rows, first, group, segment, call, q, i, number, real):
+    """Pick what adds nothing, where no segment has a dense component, at compile time."""
+
+    def add_nothing(scores, n, rows, first, group, segment, call, q, i, number, real):
+        pass
+
+    def add_products(scores, n, rows, first, group, segment, call, q, i, number, real):
+        if segment.n_dense == 0 or not has_dense(segment, group):
+            return
+        start = read(segment.starts, group, np.int64)
+        for j in range(n):
+            place = (read(rows, j, np.int64) if rows else first + j) - start
+            own = score_dense(place, group, segment, call, q, number, real)
+            write(scores, j, number(read(scores, j, number) + own))
+
+    return add_nothing if is_plain(segment) else add_products

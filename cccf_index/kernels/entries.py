@@ -2,7 +2,7 @@
 
 Entry points take flat arguments: unpacking a tuple costs more than a query. Those of queries come in the order of
 `CodedBatch` or `RealBatch`, those of filters in the order of `Filters`; before them come the address of the segment's
-record and what `make_room` made.
+record and what `make_room` made. Where `dense` is None, they are compiled without all that a dense component needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cccf_index.kernels.calls import FIRST_TABLE, LINE, N_TABLES
 from cccf_index.kernels.decorators import ONE, ZERO, entry, kernel
 from cccf_index.kernels.heaps import EMPTY_ID, write_results
 from cccf_index.kernels.layout import freeze
-from cccf_index.kernels.memory import address_of, view_call, view_row, view_segment, write
+from cccf_index.kernels.memory import address_of, view_call, view_part, view_row, write
 from cccf_index.kernels.query_vectors import transform_query
 from cccf_index.kernels.query_weights import round_weights
 from cccf_index.kernels.scoring import score_scattered
@@ -43,7 +43,11 @@ def start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack,
     place = start_call(room, starts, words, n_bits, slack, n)
     call = view_call(place)
     call.weights, call.bias_scales, call.is_float = address_of(weights), address_of(bias_scales), weights.itemsize == 4
-    call.dense, call.n_weights, call.n_dense = address_of(dense), weights.shape[1], dense.shape[1]
+    call.n_weights = weights.shape[1]
+    if dense is None:
+        call.n_dense = 0
+    else:
+        call.dense, call.n_dense = address_of(dense), dense.shape[1]
     return place
 
 
@@ -88,7 +92,7 @@ def find_coded(
     """
     if given.size:
         largest, any_lost = round_weights(
-            given, scale, most, most_scale, item_scale, dense.shape[1] > 0, weights, divisors, bias_scales
+            given, scale, most, most_scale, item_scale, dense is not None, weights, divisors, bias_scales
         )
         if largest > most_weight or any_lost:
             return False
@@ -96,7 +100,7 @@ def find_coded(
     for p in range(parts.shape[0]):
         place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
         describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, ranks, ids)
-        segment, call = view_segment(parts[p, 0]), view_call(place)
+        segment, call = view_part(parts[p, 0], dense), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, weights.dtype.type, None)
     write_results(ranks, ids, np.int64(weights.itemsize == 4), divisors, shifts, D, I)
     return True
@@ -104,7 +108,7 @@ def find_coded(
 
 @entry
 def find_real(
-    x, matrix, mean, most_squares, parts, budgets, complete, exact, room, starts, words, vectors, n_bits, slack,
+    x, matrix, mean, most_squares, parts, budgets, complete, exact, room, starts, words, vectors, dense, n_bits, slack,
     exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with vectors, and write the results; see `find_coded`. Return whether `x` is surely finite.
@@ -118,7 +122,7 @@ def find_real(
     for p in range(parts.shape[0]):
         place = start_real(room, starts, words, vectors, n_bits, slack, ranks.shape[0])
         describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, ranks, ids)
-        segment, call = view_segment(parts[p, 0]), view_call(place)
+        segment, call = view_part(parts[p, 0], dense), view_call(place)
         search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, np.float32, np.float32)
     write_results(ranks, ids, ONE, divisors, shifts, D, I)
     return True
@@ -132,7 +136,7 @@ def draft_coded(
     """Offer the items of a segment to the heaps of codes (nq, k), by estimates. See `search.search`."""
     place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
     describe_results(place, address_of(deleted), exclude_starts, exclude_ids, False, ranks, ids)
-    search(view_segment(address), view_call(place), budget, complete, words.dtype.type, weights.dtype.type, None)
+    search(view_part(address, dense), view_call(place), budget, complete, words.dtype.type, weights.dtype.type, None)
 
 
 @entry
@@ -143,36 +147,37 @@ def brute_force_coded(
     """Score every item of a segment with codes; every: room for the scores. See `search.search_brute_force`."""
     place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
     describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, ranks, ids)
-    search_brute_force(view_segment(address), view_call(place), words.dtype.type, None, every)
+    search_brute_force(view_part(address, dense), view_call(place), words.dtype.type, None, every)
 
 
 @entry
 def brute_force_real(
-    address, room, starts, words, vectors, n_bits, slack, deleted, exclude_starts, exclude_ids, every, ranks, ids
-):
+    address, room, starts, words, vectors, dense, n_bits, slack, deleted, exclude_starts, exclude_ids, every, ranks,
+    ids,
+):  # fmt: skip
     """Score every item of a segment with vectors; every: room for the scores. See `search.search_brute_force`."""
     place = start_real(room, starts, words, vectors, n_bits, slack, ranks.shape[0])
     describe_results(place, address_of(deleted), exclude_starts, exclude_ids, True, ranks, ids)
-    search_brute_force(view_segment(address), view_call(place), words.dtype.type, np.float32, every)
+    search_brute_force(view_part(address, dense), view_call(place), words.dtype.type, np.float32, every)
 
 
 @entry
 def score_coded(address, room, starts, words, weights, dense, bias_scales, n_bits, slack, scores):
     """Fill `scores` (n,) with the exact score of every row of a segment for one code."""
     place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ONE)
-    score_all(view_segment(address), view_call(place), ZERO, words.dtype.type, None, scores)
+    score_all(view_part(address, dense), view_call(place), ZERO, words.dtype.type, None, scores)
 
 
 @entry
-def score_real(address, room, starts, words, vectors, n_bits, slack, scores):
+def score_real(address, room, starts, words, vectors, dense, n_bits, slack, scores):
     """Fill `scores` (n,) with the exact score of every row of a segment for one vector."""
     place = start_real(room, starts, words, vectors, n_bits, slack, ONE)
-    score_all(view_segment(address), view_call(place), ZERO, words.dtype.type, np.float32, scores)
+    score_all(view_part(address, dense), view_call(place), ZERO, words.dtype.type, np.float32, scores)
 
 
 # O(G * r + log groups) for each row.
 @entry
-def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids, ranks, ids):
+def rank_rows(address, room, starts, words, vectors, dense, n_bits, slack, rows, no_ids, ranks, ids):
     """Offer to the heaps of real-valued queries the given rows, int64 (nq, any), as far as they are not empty.
 
     no_ids: zeros, int64 (nq + 1,), as nothing is excluded.
@@ -180,7 +185,7 @@ def rank_rows(address, room, starts, words, vectors, n_bits, slack, rows, no_ids
     word, real = words.dtype.type, np.float32
     place = start_real(room, starts, words, vectors, n_bits, slack, ranks.shape[0])
     describe_results(place, ZERO, no_ids, no_ids[:0], True, ranks, ids)
-    segment, call = view_segment(address), view_call(place)
+    segment, call = view_part(address, dense), view_call(place)
     group_starts = view_row(segment.starts, 0, segment.n_groups + 1, np.int64)
     score_at, score = call.block_scores, view_row(call.block_scores, 0, 1, np.float32)
     for q in range(rows.shape[0]):

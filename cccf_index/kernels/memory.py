@@ -9,7 +9,7 @@ from numba.np.numpy_support import from_dtype
 
 from cccf_index.kernels.calls import CALL_RECORD, QUERY_RECORD
 from cccf_index.kernels.decorators import kernel
-from cccf_index.kernels.layout import SEGMENT_RECORD
+from cccf_index.kernels.layout import DENSE_FIELDS, PLAIN_RECORD, SEGMENT_RECORD
 from cccf_index.kernels.levels import RUN_RECORD
 
 QUERY_SIZE = QUERY_RECORD.itemsize
@@ -108,6 +108,22 @@ view_segment = make_viewer(SEGMENT_RECORD, "Return the record of a segment at an
 view_call = make_viewer(CALL_RECORD, "Return the record of a call at an address; see `calls`.")
 view_query = make_viewer(QUERY_RECORD, "Return the record of a query of the tile at an address; see `calls`.")
 view_run = make_viewer(RUN_RECORD, "Return the record of a run of dimensions at an address; see `levels`.")
+
+
+@intrinsic
+def view_part(context, address, dense):
+    """Return the record of a segment at an address, without its dense component if `dense` is None."""
+    record = from_dtype(PLAIN_RECORD if isinstance(dense, types.NoneType) else SEGMENT_RECORD)
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(record))
+
+    return record(types.int64, dense), generate
+
+
+def is_plain(segment):
+    """Whether a segment, by its type, has no dense component: see `view_part`."""
+    return not set(DENSE_FIELDS) & set(segment.fields)
 
 
 @kernel

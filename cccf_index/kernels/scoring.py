@@ -11,14 +11,13 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, ZERO, kernel
-from cccf_index.kernels.dense import score_dense
+from cccf_index.kernels.dense import add_dense
 from cccf_index.kernels.limits import SUMS
 from cccf_index.kernels.memory import address_of, popcount, read, view_row, write
 from cccf_index.kernels.stored import (
     bias_scale,
     find_slot,
     has_component,
-    has_dense,
     read_bias,
     read_weight,
     read_weights,
@@ -146,21 +145,6 @@ def start_scattered(scores, n, rows, segment, call, q, number):
     for i in range(n):
         bias = number(read_bias(segment, read(rows, i, np.int64))) * factor if has_bias else number(0)
         write(scores, i, number(bias))
-
-
-@kernel
-def add_dense(scores, n, rows, first, group, segment, call, q, i, number, real):
-    """Add the dense component, if the group has it, to the scores of n rows, for query q at place i of the tile.
-
-    rows: the address of their numbers, or 0 for those from `first` on; scores: an address, of `number`.
-    """
-    if segment.n_dense == 0 or not has_dense(segment, group):
-        return
-    start = read(segment.starts, group, np.int64)
-    for j in range(n):
-        place = (read(rows, j, np.int64) if rows else first + j) - start
-        own = score_dense(place, group, segment, call, q, number, real)
-        write(scores, j, number(read(scores, j, number) + own))
 
 
 def score_rows(

@@ -8,18 +8,21 @@ Kernels are compiled for the types of words and scores, their arguments `word` a
 is None, or vectors.
 """
 
+from typing import Any
+
 import numpy as np
+from numba.extending import overload
 
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
 from cccf_index.kernels.collection import collect_rows, make_space, settle, start_collection
-from cccf_index.kernels.decorators import ONE, ZERO, kernel
+from cccf_index.kernels.decorators import INNER, ONE, ZERO, kernel
 from cccf_index.kernels.dense import fill_estimates, find_rest, find_together, scale_limit
 from cccf_index.kernels.filters import drop_excluded, fill_excluded, find_deleted, is_deleted, is_excluded
 from cccf_index.kernels.heaps import push, sift_down
 from cccf_index.kernels.limits import BLOCK, TERM_DIVISOR, TOGETHER
 from cccf_index.kernels.lookup import read_id
-from cccf_index.kernels.memory import find_query, read, view_row, write
+from cccf_index.kernels.memory import find_query, is_plain, read, view_row, write
 from cccf_index.kernels.scoring import score_rows
 from cccf_index.kernels.sketches import locate_query, prepare_query
 from cccf_index.kernels.sorting import rank_score
@@ -103,33 +106,47 @@ def keep_found(found, row, group, shift, error, has_sketches, segment, call, q, 
     return collect_rows(found, row, group, shift, error, has_sketches, segment, call, q, i)
 
 
-# O(dimensions) for each row and query; see `dense.find_together`.
-@kernel
-def look_together(block, group, first, n, rows, n_looking, segment, call, start, word, number, real):
+def look_together(
+    block: int, group: int, first: int, n: int, rows: int, n_looking: int, segment: Any, call: Any, start: int,
+    word: Any, number: Any, real: Any,
+) -> None:  # fmt: skip
     """Let queries look at a block whose rows have nothing but a dense component.
 
     Their places are the first of `looking`, what rows must reach stands in `min_estimates`. Queries whose `worst` has
     risen become `stale`. group, first, n, rows: of `locate_block`; start: number of the first query of the tile.
     """
-    row = first + read(segment.starts, group, np.int64)
-    rows &= ~find_deleted(call, row, n)
-    if rows == 0:
-        return
-    length = np.float64(find_rest(block, ZERO, segment))
-    for j in range(n_looking):
-        i = read(call.looking, j, np.int64)
-        query = find_query(call, i)
-        least = read(call.min_estimates, i, np.float64) * query.unit
-        write(call.dense_limits, i, scale_limit(least - query.dense_slip * length, query.dense_step))
-    n_found = find_together(group, first, n, block, n_looking, segment, call)
-    for j in range(n_found):
-        i = read(call.looking, j, np.int64)
-        found, query, q = read(call.dense_found, i, np.uint64) & rows, find_query(call, i), start + i
-        if found:
-            fill_estimates(row, n, segment, call, q, i)
-            error, shift = query.dense_slip * length / query.unit, np.int64(read(segment.shifts, block, np.uint8))
-            has_risen = keep_found(found, row, group, shift, error, False, segment, call, q, i, word, number, real)
-            write(call.stale, i, np.int16(has_risen))
+
+
+# O(dimensions) for each row and query; see `dense.find_together`.
+@overload(look_together, jit_options=INNER)
+def pick_look_together(block, group, first, n, rows, n_looking, segment, call, start, word, number, real):
+    """Pick what does nothing, where no segment has a dense component, at compile time."""
+
+    def look_at_nothing(block, group, first, n, rows, n_looking, segment, call, start, word, number, real):
+        pass
+
+    def look(block, group, first, n, rows, n_looking, segment, call, start, word, number, real):
+        row = first + read(segment.starts, group, np.int64)
+        rows &= ~find_deleted(call, row, n)
+        if rows == 0:
+            return
+        length = np.float64(find_rest(block, ZERO, segment))
+        for j in range(n_looking):
+            i = read(call.looking, j, np.int64)
+            query = find_query(call, i)
+            least = read(call.min_estimates, i, np.float64) * query.unit
+            write(call.dense_limits, i, scale_limit(least - query.dense_slip * length, query.dense_step))
+        n_found = find_together(group, first, n, block, n_looking, segment, call)
+        for j in range(n_found):
+            i = read(call.looking, j, np.int64)
+            found, query, q = read(call.dense_found, i, np.uint64) & rows, find_query(call, i), start + i
+            if found:
+                fill_estimates(row, n, segment, call, q, i)
+                error, shift = query.dense_slip * length / query.unit, np.int64(read(segment.shifts, block, np.uint8))
+                has_risen = keep_found(found, row, group, shift, error, False, segment, call, q, i, word, number, real)
+                write(call.stale, i, np.int16(has_risen))
+
+    return look_at_nothing if is_plain(segment) else look
 
 
 # O(cells * d + budget * (G + log cells)).

@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import overload
 
 from cccf_index.kernels.decorators import INNER, kernel
-from cccf_index.kernels.dense import prepare_dense_code, prepare_dense_vector
+from cccf_index.kernels.dense import prepare_dense
 from cccf_index.kernels.limits import (
     CODED_PEAK,
     CODED_SUM,
@@ -52,7 +52,7 @@ def sketch_code(segment, call, q, i, word, number):
         size = np.float64(weights[k]) * n_bits
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    length = prepare_dense_code(segment, call, q, i, number) if segment.n_dense else 0.0
+    length = prepare_dense(segment, call, q, i, number, None)
     unit = choose_unit(segment, call, i, max(largest / CODED_PEAK, total / (TERM_DIVISOR * CODED_SUM)), length)
     for k in range(n_components):
         weight = np.float64(weights[k])
@@ -121,7 +121,7 @@ def sketch_vector(segment, call, q, i):
         size += n_sums / 2 * np.float64(steps[k])
         largest = max(largest, size)
         total += size * read(segment.ceilings, k, np.float64)
-    length = prepare_dense_vector(segment, call, q, i) if segment.n_dense else 0.0
+    length = prepare_dense(segment, call, q, i, np.float32, np.float32)
     unit = choose_unit(segment, call, i, max(largest / REAL_PEAK, total / (TERM_DIVISOR * REAL_SUM)), length)
     for k in range(n_components):
         factor = np.ceil(np.float64(steps[k]) / unit)

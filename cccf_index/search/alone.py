@@ -56,7 +56,8 @@ class RealArguments(Arguments):
         super().__init__(state, reader, k)
         self.first = (*state.quantizer._make_columns(), _check.SAFE_SQUARES, *self.parts)
         query = freeze(np.empty((1, reader.d + state.n_dense), np.float32))
-        self.batch = RealBatch(reader.no_words, query, reader.n_bits, FLOAT_SLACK)
+        no_values = spread_values(None, 0, state.n_dense)
+        self.batch = RealBatch(reader.no_words, query, no_values, reader.n_bits, FLOAT_SLACK)
         self.last = (*self.batch, *self.heaps, self.divisors, np.empty(1, np.float32))
 
     def find(self, x: NDArray[np.float32]) -> Result | None:
@@ -109,7 +110,8 @@ class EncodedArguments(IntegerArguments):
         )
         self.coded, self.joined = weights, np.zeros((1, self.n_weights), np.float32)
         self.values, self.allocation = np.empty((1, self.n_dense), np.int8), state.quantizer._encoder.allocation
-        self.batch = CodedBatch(freeze(bits), self.rounded, freeze(self.values), *self.rest)
+        values = freeze(self.values) if self.n_dense else None
+        self.batch = CodedBatch(freeze(bits), self.rounded, values, *self.rest)
         self.given = freeze(self.joined) if self.n_dense else freeze(weights)
 
     def find(self, x: NDArray[np.float32]) -> Result | None:

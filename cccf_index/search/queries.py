@@ -53,8 +53,10 @@ def join_weights(weights: NDArray[np.float32], dense: DenseRows | None, n_dense:
     )
 
 
-def spread_values(dense: DenseRows | None, n: int, n_dense: int) -> NDArray[np.int8]:
+def spread_values(dense: DenseRows | None, n: int, n_dense: int) -> NDArray[np.int8] | None:
     """Return the values of the dense component of n queries as kernels take them, zeros where a query has none."""
+    if not n_dense:
+        return None
     if dense is not None and len(dense.values) == n:
         return freeze(dense.values)
     values = np.zeros((n, n_dense), np.int8)
@@ -90,7 +92,7 @@ class CodedQueries:
 
     words: NDArray[Any]  # (nq, G, W)
     weights: NDArray[Any]  # int64 or float32 (nq, G), or (nq, G + 1) with a dense component
-    dense: NDArray[np.int8]  # (nq, n_dense)
+    dense: NDArray[np.int8] | None  # (nq, n_dense); None if items have no dense component
     divisors: NDArray[np.float64]  # (nq,)
     bias_scales: NDArray[np.int64]  # (nq,): what the items' biases are multiplied by; empty: 1
     n_bits: int
@@ -154,7 +156,8 @@ class CodedQueries:
         slack = FLOAT_SLACK if self.weights.dtype.kind == "f" else INTEGER_SLACK
         words, weights, dense, bias_scales = self.words, self.weights, self.dense, self.bias_scales
         if rows.stop - rows.start < len(words):
-            words, weights, dense, bias_scales = words[rows], weights[rows], dense[rows], bias_scales[rows]
+            words, weights, bias_scales = words[rows], weights[rows], bias_scales[rows]
+            dense = None if dense is None else dense[rows]
         return CodedBatch(words, weights, dense, bias_scales, self.n_bits, slack)
 
 
@@ -187,4 +190,5 @@ class RealQueries:
     def batch(self, rows: slice) -> RealBatch:
         """Return the queries in `rows` as the kernels take them."""
         vectors = self.vectors if rows.stop - rows.start == len(self.vectors) else self.vectors[rows]
-        return RealBatch(self.words, freeze(vectors), self.n_bits, FLOAT_SLACK)
+        no_values = spread_values(None, 0, vectors.shape[1] - self.words.shape[1] * self.n_bits)
+        return RealBatch(self.words, freeze(vectors), no_values, self.n_bits, FLOAT_SLACK)
