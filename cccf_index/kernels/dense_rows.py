@@ -8,7 +8,7 @@ import numpy as np
 from cccf_index.kernels.decorators import training_entry, training_kernel
 from cccf_index.kernels.levels import LEVELS
 from cccf_index.kernels.linear_algebra import multiply_tile
-from cccf_index.kernels.memory import address_of
+from cccf_index.kernels.memory import address_of, read
 
 COLUMNS = 256  # probes that are compared with a few rows at a time: their vectors stay in the second cache
 TILE = 32  # rows
@@ -44,22 +44,25 @@ def count_losses(x, lengths, probes, lasts, shares, means, deviations, scores, l
                     reach = np.float32(2 * REACH) * deviations[kind] * lengths[row]
                     inverse, mean = np.float32(1) / max(reach, np.float32(1e-30)), means[kind]
                     for i in range(lasts.shape[0]):
-                        losses[row, kind] += sum_flips(scores[row - tile], lasts[i], shares[i], mean, inverse, first, n)
+                        own, behind = room + 4 * COLUMNS * (row - tile), 4 * (i * width + first)
+                        losses[row, kind] += sum_flips(
+                            own, address_of(lasts) + behind, address_of(shares) + behind, mean, inverse, n
+                        )
 
 
 @training_kernel
-def sum_flips(scores, lasts, shares, mean, inverse, first, n):
+def sum_flips(scores, lasts, shares, mean, inverse, n):
     """Return the chances, summed, that estimates are not on the same side of the last scores as n scores.
 
     In the mean they are `mean` times the scores. The distribution function of an estimate is taken for a ramp; inverse:
-    of its width.
+    of its width. scores, lasts, shares: addresses of float32 (n,).
     """
     total = np.float32(0)
     for j in range(n):
-        last = lasts[first + j]
-        below = (last - mean * scores[j]) * inverse
-        chance = np.float32(0.5) + (below if scores[j] > last else -below)
-        total += shares[first + j] * min(max(chance, np.float32(0)), np.float32(1))
+        score, last = read(scores, j, np.float32), read(lasts, j, np.float32)
+        below = (last - mean * score) * inverse
+        chance = np.float32(0.5) + (below if score > last else -below)
+        total += read(shares, j, np.float32) * min(max(chance, np.float32(0)), np.float32(1))
     return total
 
 
