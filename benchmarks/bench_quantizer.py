@@ -34,6 +34,7 @@ from cccf_index.evaluation import catalogue_ndcg, recall
 from cccf_index.quantizer import CompositionalQuantizer
 
 BUDGETS: tuple[float, ...] = (16, 24, 28, 32, 36, 48, 64, 96, 128)
+BUDGETS_OF_LONG_LISTS: tuple[float, ...] = (28, 36)
 BUDGETS_OF_OTHERS: tuple[float, ...] = (48, 96)
 LENGTHS = (10, 100, 1000)
 QUERIES = 1024
@@ -102,10 +103,13 @@ def measure_peers(one: Case, most: float) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def measure_budgets(one: Case, budgets: tuple[float, ...]) -> Iterator[dict[str, Any]]:
-    """Yield bytes and recall of our codes, which are learned once; `from_embeddings` would learn the same for each."""
+def measure_budgets(one: Case, budgets: tuple[float, ...], k: int = 100) -> Iterator[dict[str, Any]]:
+    """Yield bytes and recall of our codes for lists of k items.
+
+    They are learned once; `from_embeddings` would learn the same for each budget.
+    """
     begin = time.perf_counter()
-    quantizer = CompositionalQuantizer(bytes_per_item=budgets[0], verbose=False)
+    quantizer = CompositionalQuantizer(bytes_per_item=budgets[0], k=k, verbose=False)
     offers = quantizer._learn(one.items, one.users, None, has_choice=True)
     assert offers is not None
     learning = time.perf_counter() - begin
@@ -117,8 +121,8 @@ def measure_budgets(one: Case, budgets: tuple[float, ...]) -> Iterator[dict[str,
         for family, coded in (("CCCF", False), ("CCCF, coded queries", True)):
             found = index.search(one.queries, max(LENGTHS), params=SearchParametersCCCF(coded=coded))[1]
             yield {
-                "family": family, "name": f"{budget} bytes asked", "bytes": index.nbytes / index.ntotal,
-                "recall": one.measure(found), "build, s": seconds,
+                "family": family, "name": f"{budget} bytes asked" + (f", k={k}" if k != 100 else ""),
+                "bytes": index.nbytes / index.ntotal, "recall": one.measure(found), "build, s": seconds,
             }  # fmt: skip
 
 
@@ -168,7 +172,11 @@ def plot_curves(results: dict[str, dict[str, Any]]) -> None:
         for place, k in enumerate(LENGTHS):
             axis = axes[place, column]
             for number, family in enumerate(families):
-                own = sorted((row["bytes"], row["recall"][place]) for row in rows.values() if row["family"] == family)
+                own = sorted(
+                    (row["bytes"], row["recall"][place])
+                    for row in rows.values()
+                    if row["family"] == family and not row["name"].endswith("k=1000")
+                )
                 is_ours = family.startswith("CCCF")
                 style = (
                     {"linewidth": 2.4, "markersize": 5}
@@ -224,7 +232,8 @@ def main() -> None:
         print(f"\n{name}: {len(one.items)} items of {one.items.shape[1]} dimensions, {len(one.queries)} queries\n")
         print("| | bytes | 10 | 100 | 1,000 | build, s |\n|---|---|---|---|---|---|")
         results[name] = {}
-        for row in chain(measure_budgets(one, budgets), () if arguments.ours else measure_peers(one, most)):
+        long = () if is_other else measure_budgets(one, BUDGETS_OF_LONG_LISTS, 1000)
+        for row in chain(measure_budgets(one, budgets), long, () if arguments.ours else measure_peers(one, most)):
             results[name][f"{row['family']}, {row['name']}"] = row
             cells = " | ".join(f"{share:.3f}" for share in row["recall"])
             print(
