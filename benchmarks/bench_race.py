@@ -1,0 +1,195 @@
+"""How fast is each library where it finds a given share of the vectors' own top 10, 100 and 1,000?
+
+    python benchmarks/bench_race.py --data DIR --save
+
+Every library is built over the same vectors and searched with every setting of its grid, see race_peers.py and
+race_ours.py; queries are users that no method was trained on. Of the settings that reach a recall the fastest counts:
+in a batch on one thread, one query at a time, and in a batch on two threads. Recall is computed from the vectors, not
+from the scores that a library returns. Times are the best of several runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+from catalogues import FactorSet, Store
+from common import make_parser, print_machine, read_results, save_results
+from numpy.typing import NDArray
+from race_ours import build_ours
+from race_peers import PEERS, Peer, Search, UnsuitableError
+from texts import embed_texts
+
+from cccf_index.comparison import measure_recall, time_within_budget
+
+LENGTHS = (10, 100, 1000)
+RECALLS = (0.9, 0.95, 0.99)
+CATALOGUES = ("gowalla", "ciao", "amazon-dfm", "texts", "146469", "1000000")
+QUERIES = 1024
+ALONE = 100  # queries that are timed one by one
+TIMED = 4  # settings that are timed again, of those that reach a recall
+SLOW = 20  # times as long as dot products: such settings are left out
+WARM = 64  # queries by which that is found out
+
+
+class Case(NamedTuple):
+    """Vectors of items, those of users to learn from, and queries."""
+
+    items: NDArray[np.float32]
+    users: NDArray[np.float32]
+    queries: NDArray[np.float32]
+    scores: NDArray[np.float32]  # (nq, 1000): the best of each query
+    slowest: float  # seconds per query above which a setting is not tried
+
+
+def make_case(store: Store, name: str) -> Case:
+    """Return a catalogue; the queries are not among the users."""
+    if name == "texts":
+        items, users, queries = embed_texts()
+    else:
+        one: FactorSet = store.get_factors(name)
+        allowed = np.flatnonzero(np.abs(one.users).sum(axis=1) > 0)
+        chosen = np.zeros(len(one.users), dtype=bool)
+        chosen[np.random.default_rng(0).choice(allowed, QUERIES, replace=False)] = True
+        items, users, queries = one.items, one.users[~chosen], np.ascontiguousarray(one.users[chosen])
+    flat = faiss.IndexFlatIP(items.shape[1])
+    flat.add(items)
+    faiss.omp_set_num_threads(1)
+    begin = time.perf_counter()
+    scores = flat.search(queries, max(LENGTHS))[0]
+    return Case(items, users, queries, scores, SLOW * (time.perf_counter() - begin) / len(queries))
+
+
+class Tried(NamedTuple):
+    """A setting, what it finds, and how long that took once."""
+
+    peer: Peer
+    setting: str
+    search: Search
+    recall: float
+    seconds: float
+
+
+def try_settings(case: Case, peer: Peer, k: int) -> list[Tried]:
+    """Search with every setting that suits lists of k items."""
+    tried = []
+    for setting, search in peer.settings.items():
+        try:
+            search(case.queries[:8], k, 1)
+            begin = time.perf_counter()
+            search(case.queries[:WARM], k, 1)
+            if time.perf_counter() - begin > WARM * case.slowest:
+                continue
+            begin = time.perf_counter()
+            found = search(case.queries, k, 1)
+        except UnsuitableError:
+            continue
+        seconds = time.perf_counter() - begin
+        recall = measure_recall(found, case.queries, case.items, case.scores[:, k - 1])
+        tried.append(Tried(peer, setting, search, recall, seconds))
+    return tried
+
+
+def time_alone(case: Case, search: Search, k: int) -> float:
+    """Return microseconds per query, one query at a time."""
+
+    def search_one_by_one() -> None:
+        for row in range(ALONE):
+            search(case.queries[row : row + 1], k, 1)
+
+    return time_within_budget(search_one_by_one) / ALONE * 1e6
+
+
+def time_batch(case: Case, search: Search, k: int, threads: int) -> float:
+    """Return microseconds per query in a batch."""
+    return time_within_budget(lambda: search(case.queries, k, threads)) / len(case.queries) * 1e6
+
+
+def choose_fastest(case: Case, tried: list[Tried], k: int, least: float) -> dict[str, Any] | None:
+    """Return the figures of the fastest settings that reach a recall; None if there is none."""
+    good = sorted((one for one in tried if one.recall >= least), key=lambda one: one.seconds)[:TIMED]
+    if not good:
+        return None
+    batch = min((time_batch(case, one.search, k, 1), number) for number, one in enumerate(good))
+    alone = min((time_alone(case, one.search, k), number) for number, one in enumerate(good))
+    best = good[batch[1]]
+    return {
+        "batch, us": batch[0],
+        "batch on two threads, us": time_batch(case, best.search, k, 2),
+        "one query, us": alone[0],
+        "recall": best.recall,
+        "name": best.peer.name,
+        "setting": best.setting,
+        "setting of one query": f"{good[alone[1]].peer.name}, {good[alone[1]].setting}",
+        "bytes per item": best.peer.n_bytes,
+        "build, s": best.peer.seconds,
+    }
+
+
+def race(store: Store, catalogue: str, only: list[str] | None) -> dict[str, Any]:
+    """Return the figures of every family on one catalogue, by length of the lists and recall."""
+    case = make_case(store, catalogue)
+    print(f"\n{catalogue}: {len(case.items):,} items of {case.items.shape[1]} dimensions", flush=True)
+    results: dict[str, Any] = {}
+
+    def measure(family: str, peers: list[Peer]) -> None:
+        for k in LENGTHS:
+            tried = [one for peer in peers for one in try_settings(case, peer, k)]
+            highest = max((one.recall for one in tried), default=0.0)
+            for least in RECALLS:
+                figures = choose_fastest(case, tried, k, least)
+                key = f"k={k}, recall {least}"
+                results.setdefault(key, {})[family] = figures or {"highest recall": highest}
+                print_line(key, family, results[key][family])
+
+    builders = {build.__name__.removeprefix("build_"): build for build in PEERS}
+    builders["ours"] = partial(build_ours, case.users)
+    for name in only or builders:
+        by_family: dict[str, list[Peer]] = {}
+        try:
+            for peer in builders[name](case.items):
+                by_family.setdefault(peer.family, []).append(peer)
+        except ImportError as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+            continue
+        for family, peers in by_family.items():
+            measure(family, peers)
+    return results
+
+
+def print_line(key: str, family: str, figures: dict[str, Any]) -> None:
+    """Print the figures of one family."""
+    if "batch, us" in figures:
+        print(
+            f"{key:20} {family:24} {figures['batch, us']:9.1f} {figures['batch on two threads, us']:9.1f} "
+            f"{figures['one query, us']:9.1f}  {figures['recall']:.3f} {figures['bytes per item']:6.0f} B "
+            f"{figures['build, s']:6.1f} s  {figures['name']}, {figures['setting']}",
+            flush=True,
+        )
+    else:
+        print(f"{key:20} {family:24} at most {figures['highest recall']:.3f}", flush=True)
+
+
+def main() -> None:
+    parser = make_parser(__doc__, "benchmarks/results/race.json", "gowalla.npz, ciao.npz and amazon-dfm.npz")
+    parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors and codes")
+    parser.add_argument("--catalogues", nargs="*", default=CATALOGUES, help="data sets, texts, or numbers of items")
+    parser.add_argument("--only", nargs="*", help="only these libraries: scann, svs, hnswlib, ..., ours")
+    arguments = parser.parse_args()
+    print_machine()
+    store = Store(arguments.data, arguments.cache)
+    results = read_results("race")
+    for name in arguments.catalogues:
+        known = results.setdefault(name, {})
+        for key, figures in race(store, name, arguments.only).items():
+            known[key] = {**known.get(key, {}), **figures}
+        if arguments.save:
+            save_results("race", "python benchmarks/bench_race.py --data DIR --save", results, keep=True)
+
+
+if __name__ == "__main__":
+    main()
