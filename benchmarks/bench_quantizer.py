@@ -29,6 +29,7 @@ from texts import embed_texts
 
 from cccf_index import IndexCCCF, SearchParametersCCCF
 from cccf_index.comparison import drop_seen
+from cccf_index.curves import learn_once
 from cccf_index.datasets import split_ratings
 from cccf_index.evaluation import catalogue_ndcg, recall
 from cccf_index.quantizer import CompositionalQuantizer
@@ -104,19 +105,14 @@ def measure_peers(one: Case, most: float) -> Iterator[dict[str, Any]]:
 
 
 def measure_budgets(one: Case, budgets: tuple[float, ...], k: int = 100) -> Iterator[dict[str, Any]]:
-    """Yield bytes and recall of our codes for lists of k items.
-
-    They are learned once; `from_embeddings` would learn the same for each budget.
-    """
+    """Yield bytes and recall of our codes for lists of k items, which are learned once."""
     begin = time.perf_counter()
     quantizer = CompositionalQuantizer(bytes_per_item=budgets[0], k=k, verbose=False)
-    offers = quantizer._learn(one.items, one.users, None, has_choice=True)
-    assert offers is not None
+    build_index = learn_once(quantizer, one.items, one.users)
     learning = time.perf_counter() - begin
     for budget in budgets:
         begin = time.perf_counter()
-        index = IndexCCCF(8, 16, "auto", quantizer=quantizer._with_budget(offers, budget))
-        index.add(one.items)
+        index = build_index(budget)
         seconds = learning + time.perf_counter() - begin
         for family, coded in (("CCCF", False), ("CCCF, coded queries", True)):
             found = index.search(one.queries, max(LENGTHS), params=SearchParametersCCCF(coded=coded))[1]

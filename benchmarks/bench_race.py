@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ ALONE = 100  # queries that are timed one by one
 TIMED = 4  # settings that are timed again, of those that reach a recall
 SLOW = 20  # times as long as dot products: such settings are left out
 WARM = 64  # queries by which that is found out
+BUILDERS = {build.__name__.removeprefix("build_"): build for build in PEERS}
 
 
 class Case(NamedTuple):
@@ -146,8 +148,7 @@ def race(store: Store, catalogue: str, only: list[str] | None) -> dict[str, Any]
                 results.setdefault(key, {})[family] = figures or {"highest recall": highest}
                 print_line(key, family, results[key][family])
 
-    builders = {build.__name__.removeprefix("build_"): build for build in PEERS}
-    builders["ours"] = partial(build_ours, case.users)
+    builders: dict[str, Callable[[Any], Iterator[Peer]]] = {**BUILDERS, "ours": partial(build_ours, case.users)}
     for name in only or builders:
         by_family: dict[str, list[Peer]] = {}
         try:
@@ -178,7 +179,7 @@ def main() -> None:
     parser = make_parser(__doc__, "benchmarks/results/race.json", "gowalla.npz, ciao.npz and amazon-dfm.npz")
     parser.add_argument("--cache", default="benchmarks/cache", help="folder for factors and codes")
     parser.add_argument("--catalogues", nargs="*", default=CATALOGUES, help="data sets, texts, or numbers of items")
-    parser.add_argument("--only", nargs="*", help="only these libraries: scann, svs, hnswlib, ..., ours")
+    parser.add_argument("--only", nargs="*", choices=(*BUILDERS, "ours"), help="only these libraries")
     arguments = parser.parse_args()
     print_machine()
     store = Store(arguments.data, arguments.cache)

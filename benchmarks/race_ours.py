@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from race_peers import Found, Peer, Search, Stopwatch, Vectors
 
-from cccf_index import IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
+from cccf_index import IndexRefineCCCF, SearchParametersCCCF
+from cccf_index.curves import learn_once
 from cccf_index.quantizer import CompositionalQuantizer
 
 BUDGETS = (16, 28, 48, 64, 96)
@@ -19,10 +20,11 @@ K_FACTORS = (1.2, 1.5, 2, 4)
 
 
 def search_with(index: Any, params: SearchParametersCCCF) -> Search:
-    """Return the search of an index with parameters."""
+    """Return the search of an index with parameters, which are made once: one query takes little longer."""
+    by_threads = {threads: replace(params, num_threads=threads) for threads in (1, 2)}
 
     def search(queries: Vectors, k: int, threads: int) -> Found:
-        return np.asarray(index.search(queries, k, params=replace(params, num_threads=threads))[1])
+        return np.asarray(index.search(queries, k, params=by_threads[threads])[1])
 
     return search
 
@@ -42,14 +44,11 @@ def list_searches(index: Any, options: dict[str, Any], label: str) -> dict[str, 
 def build_ours(users: Vectors, items: Vectors) -> Iterator[Peer]:
     """Yield codes under budgets, which are learned once, and the same re-ranked."""
     watch = Stopwatch()
-    quantizer = CompositionalQuantizer(bytes_per_item=BUDGETS[0], verbose=False)
-    offers = quantizer._learn(items, users, None, has_choice=True)
-    assert offers is not None
+    build_index = learn_once(CompositionalQuantizer(bytes_per_item=BUDGETS[0], verbose=False), items, users)
     learning = watch.seconds
     for budget in BUDGETS:
         watch = Stopwatch()
-        index = IndexCCCF(8, 16, "auto", quantizer=quantizer._with_budget(offers, budget))
-        index.add(items)
+        index = build_index(budget)
         size, seconds = index.nbytes / index.ntotal, learning + watch.seconds
         yield Peer("CCCF", f"CCCF, {budget} bytes", size, seconds, list_searches(index, {}, ""))
         for storage in ("int8", "float16") if budget in REFINED else ():

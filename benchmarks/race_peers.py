@@ -13,6 +13,7 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import faiss
@@ -165,9 +166,12 @@ def build_hnsw(items: Vectors) -> Iterator[Peer]:
         index.add(items)
 
         def make(factor: float, index: Any = index) -> Search:
+            @cache  # parameters are made once: one query takes little longer
+            def find(effort: int) -> Search:
+                return search_faiss(index, faiss.SearchParametersHNSW(efSearch=effort))
+
             def search(queries: Vectors, k: int, threads: int) -> Found:
-                effort = count_candidates(k, factor, MOST_CANDIDATES)
-                return search_faiss(index, faiss.SearchParametersHNSW(efSearch=effort))(queries, k, threads)
+                return find(count_candidates(k, factor, MOST_CANDIDATES))(queries, k, threads)
 
             return search
 
@@ -263,7 +267,9 @@ def build_svs(items: Vectors) -> Iterator[Peer]:
 
             def make(factor: float, index: Any = index) -> Search:
                 def search(queries: Vectors, k: int, threads: int) -> Found:
-                    index.search_window_size = count_candidates(k, factor, MOST_CANDIDATES)
+                    window = count_candidates(k, factor, MOST_CANDIDATES)
+                    if index.search_window_size != window:
+                        index.search_window_size = window
                     if index.num_threads != threads:
                         index.num_threads = threads
                     return index.search(queries, k)[0].astype(np.int64)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from cccf_index import _check
@@ -19,6 +19,25 @@ from cccf_index.search.parameters import SearchParametersCCCF
 BUDGETS = (16, 24, 32, 48, 64, 96)
 MAX_QUERIES = 512
 HELD_OUT = 0.2  # of the users at most
+
+
+def learn_once(
+    quantizer: CompositionalQuantizer, items: NDArray[np.float32], users: NDArray[np.float32]
+) -> Callable[[float], IndexCCCF]:
+    """Learn codes of vectors (n, p) for any budget; return what builds the index of the items for one.
+
+    `IndexCCCF.from_embeddings` would learn the same for each budget.
+    """
+    offers = quantizer._learn(items, users, None, has_choice=True)
+    assert offers is not None
+
+    def build_index(bytes_per_item: float) -> IndexCCCF:
+        own = quantizer._with_budget(offers, bytes_per_item)
+        index = IndexCCCF(quantizer.n_components, quantizer.n_bits, "auto", quantizer=own)
+        index.add(items)
+        return index
+
+    return build_index
 
 
 def recall_curve(
@@ -91,12 +110,10 @@ def recall_curve(
     first = CompositionalQuantizer(
         n_components, n_bits, bytes_per_item=max(budgets), seed=seed, verbose=verbose, **params
     )
-    offers = first._learn(items, users[~chosen], None, has_choice=True)
-    assert offers is not None
+    build_index = learn_once(first, items, users[~chosen])
     curve = []
     for budget in tqdm(budgets, desc="budgets", disable=None if verbose else True):
-        index = IndexCCCF(n_components, n_bits, "auto", quantizer=first._with_budget(offers, budget))
-        index.add(items)
+        index = build_index(budget)
         point = {"bytes_per_item": budget, "bytes": index.nbytes / index.ntotal}
         for name, coded in (("recall", False), ("recall, coded queries", True)):
             found = index.search(queries, most, params=SearchParametersCCCF(coded=coded))[1]

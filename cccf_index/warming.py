@@ -183,9 +183,10 @@ def _warm_search(shape: tuple[int, int], kind: str, options: dict[str, Any]) -> 
         write_index(plain, os.path.join(folder, "items.cccf"))
         _use_index(read_index(os.path.join(folder, "items.cccf"), mmap=True), queries)
     vectors = queries.to_vectors() if isinstance(queries, CompositionalCodes) else queries
-    for writeable in (True, False) if kind == "real" or not plain.n_dense else ():  # else they stay real-valued
-        vectors.flags.writeable = writeable
-        plain.search(vectors, 5)
+    if kind == "real" or not plain.n_dense:  # with a dense component, expanded vectors are real-valued queries
+        for writeable in (True, False):
+            vectors.flags.writeable = writeable
+            plain.search(vectors, 5)
     if kind == "real":
         _warm_transform(shape)
 

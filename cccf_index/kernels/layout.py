@@ -94,7 +94,7 @@ _COUNTS = (
 )  # fmt: skip
 SEGMENT_RECORD = np.dtype([(name, "f8" if name in _FLOATS else "i8") for name in (*SegmentTables._fields, *_COUNTS)])
 # The same record without what only kernels of the dense component read. Kernels that take a segment for this type are
-# compiled without them, which takes a third less time: see `memory.view_part`.
+# compiled without them, which takes less time: see `memory.view_part`.
 DENSE_FIELDS = (
     "dense_octets", "dense_weights", "dense_stages", "dense_rests", "dense_metric", "dense_starts", "dense_bases",
     "dense_runs", "run_starts", "dense_weight_size", "n_stages", "n_runs",
