@@ -27,7 +27,9 @@ from cccf_index.kernels.registers import (
     sum_pairs,
 )
 
-AT_ONCE = 2  # registers of rows that are multiplied with each quad of a query
+# By number of queries: registers of rows that are multiplied with each quad, and sums for each of them, which are added
+# up in the end. So many sums in turn hide how long one instruction takes.
+AT_ONCE = {1: (4, 2), TOGETHER: (2, 1)}
 UNROLLED = DENSE_STEP // QUAD  # quads of dimensions: a run has whole steps
 # Estimates round queries to whole numbers up to VALUE_MAX or, if the sum of two products must fit 16 bits, to this.
 SMALL_VALUE_MAX = 63
@@ -56,17 +58,19 @@ class Sums:
     They have 16-bit lanes, two for a row, where small numbers allow it, else 32-bit lanes.
     """
 
-    def __init__(self, context, builder, width, bits):
+    def __init__(self, context, builder, width, bits, n_sums):
         self.context, self.builder = context, builder
         self.has_vnni = has_feature(context, "avx512vnni")
         self.is_narrow = bits < 8 and not self.has_vnni
         zeros = fill(I16, 0, width // 2) if self.is_narrow else fill(I32, 0, width // QUAD)
-        self.place = cgutils.alloca_once(builder, zeros.type)
-        builder.store(zeros, self.place)
+        self.places = [cgutils.alloca_once(builder, zeros.type) for _ in range(n_sums)]
+        for place in self.places:
+            builder.store(zeros, place)
 
-    def add_products(self, octets, values):
-        """Add the products of unsigned with signed bytes, of a quad for each row."""
-        builder, sums = self.builder, self.builder.load(self.place)
+    def add_products(self, octets, values, number):
+        """Add the products of unsigned with signed bytes, of a quad for each row; number: of the quad."""
+        place = self.places[number % len(self.places)]
+        builder, sums = self.builder, self.builder.load(place)
         if self.has_vnni:
             name, kind = "llvm.x86.avx512.vpdpbusd.512", ir.FunctionType(sums.type, [sums.type] * 3)
             function = cgutils.get_or_insert_function(builder.module, kind, name)
@@ -74,11 +78,13 @@ class Sums:
         else:
             pairs = multiply_pairs(self.context, builder, octets, values)
             sums = builder.add(sums, pairs if self.is_narrow else self._widen(pairs))
-        builder.store(sums, self.place)
+        builder.store(sums, place)
 
     def get(self):
         """Return the sums in 32-bit lanes."""
-        sums = self.builder.load(self.place)
+        sums, *others = (self.builder.load(place) for place in self.places)
+        for other in others:
+            sums = self.builder.add(sums, other)
         return self._widen(sums) if self.is_narrow else sums
 
     def _widen(self, pairs):
@@ -135,6 +141,7 @@ class QueryLane(NamedTuple):
 
 def _make_add_run(n_queries):
     """Return an intrinsic that multiplies a run of BLOCK rows with so many queries."""
+    n_at_once, n_sums = AT_ONCE[n_queries]
 
     def add_run(context, call, run, number, n_runs, strips, size, n_strips, places, is_first):
         call_kind, run_kind = call, run
@@ -161,7 +168,7 @@ def _make_add_run(n_queries):
                 return builder.add(strips, builder.add(builder.mul(size, strip), inside))
 
             def add_quads(fold, rows):
-                parts = [[Sums(context, builder, width, 8 >> fold) for _ in rows] for _ in queries]
+                parts = [[Sums(context, builder, width, 8 >> fold, n_sums) for _ in rows] for _ in queries]
                 with cgutils.for_range_slice(builder, I64(0), n, I64(UNROLLED)) as (quad, _):
                     octets = [unpack_step(builder, row, fold, builder.add(first, quad), width) for row in rows]
                     for number in range(UNROLLED):
@@ -169,12 +176,12 @@ def _make_add_run(n_queries):
                         for query, line in zip(queries, parts, strict=True):
                             own = repeat_quad(builder, builder.add(query.values, dimension), width)
                             for part, quads in zip(line, octets, strict=True):
-                                part.add_products(quads[number], own)
+                                part.add_products(quads[number], own, number)
                 return [[part.get() for part in line] for line in parts]
 
             def add_level(fold):
-                with cgutils.for_range_slice(builder, I64(0), most, I64(n_rows * AT_ONCE)) as (row, _):
-                    rows = [builder.add(row, I64(n_rows * i)) for i in range(AT_ONCE)]
+                with cgutils.for_range_slice(builder, I64(0), most, I64(n_rows * n_at_once)) as (row, _):
+                    rows = [builder.add(row, I64(n_rows * i)) for i in range(n_at_once)]
                     sums = add_quads(fold, [find_rows(row) for row in rows])
                     for query, line in zip(queries, sums, strict=True):
                         for row, own in zip(rows, line, strict=True):
