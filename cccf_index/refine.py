@@ -18,6 +18,7 @@ from cccf_index.index import IndexCCCF
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.refinement import count_words, rank_candidates
 from cccf_index.search import tuning
+from cccf_index.search.alone import Result, find_alone, is_plain
 from cccf_index.search.parameters import Allow, Parameters, SearchParametersCCCF
 from cccf_index.storage.selectors import PreparedSelector
 from cccf_index.storage.vectors import VectorStore
@@ -141,7 +142,12 @@ class IndexRefineCCCF(RefinedItems):
         I : ndarray of int64, shape (nq, k)
             Ids, the smaller first where scores are equal; -1 where fewer than k items were found.
         """
-        return self._search(self._halves, x, k, codes, params, D, I, exclude, allow)
+        halves = self._halves
+        if codes is None and D is None and I is None and exclude is None and allow is None and is_plain(params):
+            found = self._search_alone(halves, x, k, params)
+            if found is not None:
+                return found
+        return self._search(halves, x, k, codes, params, D, I, exclude, allow)
 
     def assign(
         self,
@@ -241,8 +247,7 @@ class IndexRefineCCCF(RefinedItems):
         drafts = self._check_drafts(halves, queries, codes)
         distances = _check.output(D, "D", (len(queries), k), np.float32)
         labels = _check.output(I, "I", (len(queries), k), np.int64)
-        factor = getattr(params, "k_factor", None) or self.k_factor
-        n = max(1, math.ceil(min(k * factor, halves.index.ntotal)))
+        n = self._count_candidates(halves, k, params)
         found = _find_candidates(halves.index, drafts, n, params, exclude, allow)
         # the kernel is compiled for contiguous arrays only
         outputs = [a if a.flags.c_contiguous else np.empty_like(a, order="C") for a in (distances, labels)]
@@ -250,24 +255,31 @@ class IndexRefineCCCF(RefinedItems):
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
             words = np.empty(count_words(n), dtype=np.uint64)
-            missing, wrong = rank_candidates(
-                halves.vectors.address, queries[part], found[part], words, *(out[part] for out in outputs)
-            )
-            if missing != -1:
-                raise ValueError(
-                    f"The index holds id {missing}, which has no vector. Add items by `add` of the IndexRefineCCCF, "
-                    "not of its `base_index`."
-                )
-            if wrong != -1:
-                raise ValueError(
-                    f"`item_vectors` must be finite, but the vector of id {wrong} is not, or is too large."
-                )
+            _rank(halves.vectors, queries[part], found[part], words, *(out[part] for out in outputs))
 
         _threads.run_chunks(work, len(queries), _threads.thread_count(getattr(params, "num_threads", 0)))
         for array, out in zip((distances, labels), outputs, strict=True):
             if out is not array:
                 array[:] = out
         return distances, labels
+
+    def _search_alone(self, halves: Halves, x: Any, k: int, params: Any) -> Result | None:
+        """Return D and I of one query; None if it is not the plain case, or is bad. See `alone.find_alone`."""
+        index = halves.index
+        if type(x) is not np.ndarray or type(k) is not int or k < 1 or index.d != halves.vectors.d:
+            return None
+        n = self._count_candidates(halves, k, params)
+        drafts = find_alone(index._snapshot(), index._reader, x, n, params, exact=False)
+        if drafts is None:
+            return None
+        D, I = np.empty((1, k), np.float32), np.empty((1, k), np.int64)
+        _rank(halves.vectors, freeze(x), drafts[1], np.empty(count_words(n), np.uint64), D, I)
+        return D, I
+
+    def _count_candidates(self, halves: Halves, k: int, params: Any) -> int:
+        """Return how many items are re-ranked for lists of k items."""
+        factor = getattr(params, "k_factor", None) or self.k_factor
+        return max(1, math.ceil(min(k * factor, halves.index.ntotal)))
 
     @staticmethod
     def _check_queries(halves: Halves, x: Any) -> NDArray[np.float32]:
@@ -291,6 +303,21 @@ class IndexRefineCCCF(RefinedItems):
         if len(codes) != len(queries):
             raise ValueError(f"`codes` must be as many as `x`, {len(queries)}, got {len(codes)}.")
         return codes
+
+
+def _rank(
+    vectors: VectorStore, queries: NDArray[np.float32], found: NDArray[np.int64], words: NDArray[np.uint64],
+    D: NDArray[np.float32], I: NDArray[np.int64],
+) -> None:  # fmt: skip
+    """Fill D and I with the best of the candidates `found`; see `rank_candidates`."""
+    missing, wrong = rank_candidates(vectors.address, queries, found, words, D, I)
+    if missing != -1:
+        raise ValueError(
+            f"The index holds id {missing}, which has no vector. Add items by `add` of the IndexRefineCCCF, "
+            "not of its `base_index`."
+        )
+    if wrong != -1:
+        raise ValueError(f"`item_vectors` must be finite, but the vector of id {wrong} is not, or is too large.")
 
 
 def _find_candidates(

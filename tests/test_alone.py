@@ -10,7 +10,7 @@ from helpers import assert_same, random_codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cccf_index import CompositionalCodes, IndexCCCF, SearchParametersCCCF
+from cccf_index import CompositionalCodes, IndexCCCF, IndexRefineCCCF, SearchParametersCCCF
 from cccf_index.search import alone
 
 RNG = np.random.default_rng(0)
@@ -35,6 +35,38 @@ def check_alone(index, x, k, params=None):
 @pytest.mark.parametrize("k", [1, 10, 500, 4000])
 def test_a_vector_alone_is_found_as_in_a_batch(embedded, params, k):
     check_alone(embedded, USERS[:9], k, params)
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("max_items", [1, 64, 700, 10**6])
+def test_a_budget_of_items_holds_for_a_query_alone(embedded, max_items, coded):
+    check_alone(embedded, USERS[:9], 20, SearchParametersCCCF(coded=coded, max_items=max_items))
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("max_items", [None, 700])
+def test_a_query_alone_is_re_ranked_as_in_a_batch(embedded, storage, max_items):
+    refined = IndexRefineCCCF(embedded, ITEMS, storage=storage)
+    for k, factor, coded in ((1, None, False), (10, 1.0, True), (10, 7.3, False), (4000, 2.0, False)):
+        check_alone(refined, USERS[:9], k, SearchParametersCCCF(coded=coded, max_items=max_items, k_factor=factor))
+    check_alone(refined, USERS[:9], 10)
+
+
+def test_bad_queries_of_a_refined_index_are_refused_as_in_a_batch(embedded):
+    refined, bad = IndexRefineCCCF(embedded, ITEMS), USERS[:1].copy()
+    bad[0, 3] = np.nan
+    for x, error, words in (
+        (bad, ValueError, "`x` must be finite"),
+        (USERS[:1, :5], ValueError, r"`x` must be of shape \(n, 24\)"),
+        (random_codes(RNG, 1, 4, 16), TypeError, "`x` must be vectors"),
+    ):
+        with pytest.raises(error, match=words):
+            refined.search(x, 5)
+    with pytest.raises(ValueError, match="`k` must be an integer >= 1"):
+        refined.search(USERS[:1], 0)
+    refined.base_index.add(ITEMS[:1])
+    with pytest.raises(ValueError, match="The index holds id 3000, which has no vector"):
+        refined.search(USERS[:1], 3001)
 
 
 @pytest.mark.filterwarnings("ignore:All weights of")

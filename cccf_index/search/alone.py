@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from functools import partial
-from typing import Any, TypeAlias
+from types import NoneType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from cccf_index.kernels.calls import CodedBatch, RealBatch, make_room
 from cccf_index.kernels.entries import find_coded, find_real
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.query_vectors import transform_queries
-from cccf_index.search.parameters import NONE_FOR_ONE, PROBES_OF_ALL, SearchParametersCCCF
+from cccf_index.search.parameters import NONE_FOR_ONE, SearchParametersCCCF, count_blocks
 from cccf_index.search.queries import (
     FLOAT_SLACK,
     INTEGER_SLACK,
@@ -33,14 +34,22 @@ Result: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int64]]
 _kept = threading.local()  # the arguments of this thread's last searches, as the next is likely to need the same
 
 
+class Task(NamedTuple):
+    """What is asked of an index, besides the query."""
+
+    k: int
+    max_items: int | None
+    exact: bool  # whether items are scored exactly in the end; see `scan.find_top_k`
+
+
 class Arguments:
     """The arguments of an entry point that one query shares with the next, and room for what becomes of it."""
 
-    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
-        self.state, self.k = weakref.ref(state), k
+    def __init__(self, state: State, reader: QueryReader, task: Task) -> None:
+        self.state, self.task, self.k = weakref.ref(state), task, task.k
         parts, n_cells, n_rows = state.table
-        n = min(k, state.ntotal)
-        self.parts, self.sizes = (parts, PROBES_OF_ALL, True, True), (1, n_cells, n, n_rows)
+        n, budgets = min(task.k, state.ntotal), count_blocks(state.parts, state.ntotal, task.max_items)
+        self.parts, self.sizes = (parts, budgets, task.max_items is None, task.exact), (1, n_cells, n, n_rows)
         self.heaps = (*NONE_FOR_ONE, np.empty((1, n), np.int64), np.empty((1, n), np.int64))
         self.divisors = np.full(1, state.divisor)
 
@@ -52,8 +61,8 @@ class Arguments:
 class RealArguments(Arguments):
     """For a vector that stays real-valued."""
 
-    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
-        super().__init__(state, reader, k)
+    def __init__(self, state: State, reader: QueryReader, task: Task) -> None:
+        super().__init__(state, reader, task)
         self.first = (*state.quantizer._make_columns(), _check.SAFE_SQUARES, *self.parts)
         query = freeze(np.empty((1, reader.d + state.n_dense), np.float32))
         no_values = spread_values(None, 0, state.n_dense)
@@ -69,8 +78,8 @@ class RealArguments(Arguments):
 class IntegerArguments(Arguments):
     """For codes with integer weights, in an index with a scale."""
 
-    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
-        super().__init__(state, reader, k)
+    def __init__(self, state: State, reader: QueryReader, task: Task) -> None:
+        super().__init__(state, reader, task)
         assert reader.scale is not None
         scales = QueryScale.choose(reader.scale, reader.d, state.n_dense)
         self.first = (*scales, float(state.divisor), *self.parts)
@@ -98,8 +107,8 @@ class CodedArguments(IntegerArguments):
 class EncodedArguments(IntegerArguments):
     """For a vector that becomes a code."""
 
-    def __init__(self, state: State, reader: QueryReader, k: int) -> None:
-        super().__init__(state, reader, k)
+    def __init__(self, state: State, reader: QueryReader, task: Task) -> None:
+        super().__init__(state, reader, task)
         (columns, mean), encoder = state.quantizer._make_columns(), state.quantizer._make_encoders()[2]
         self.x, self.shifts = np.empty((1, len(mean)), np.float32), np.empty(1, np.float32)
         bits, weights = encoder.make_codes(1)
@@ -126,11 +135,11 @@ class EncodedArguments(IntegerArguments):
         return self.find_code(self.batch, self.given, self.shifts)
 
 
-def get_arguments(kind: type[Any], state: State, reader: QueryReader, k: int) -> Any:
+def get_arguments(kind: type[Any], state: State, reader: QueryReader, task: Task) -> Any:
     """Return this thread's arguments of a kind."""
     kept = getattr(_kept, kind.__name__, None)
-    if kept is None or kept.k != k or kept.state() is not state:
-        kept = kind(state, reader, k)
+    if kept is None or kept.task != task or kept.state() is not state:
+        kept = kind(state, reader, task)
         setattr(_kept, kind.__name__, kept)
     return kept
 
@@ -141,12 +150,15 @@ def is_plain(params: Any) -> bool:
         return True
     if type(params) is not SearchParametersCCCF or params.sel is not None or params.prune is not True:
         return False
-    return params.max_items is None and params.shortlist is None
+    return params.shortlist is None and type(params.max_items) in (int, NoneType)
 
 
-def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -> Result | None:
+def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any, exact: bool = True) -> Result | None:
     """Return D and I of one query; None if it is not the plain case of a code or a vector, or is bad."""
     if type(k) is not int or k < 1 or not state.ntotal:
+        return None
+    task = Task(k, getattr(params, "max_items", None), exact)
+    if task.max_items is not None and task.max_items < 1:
         return None
     quantizer = state.quantizer
     if type(x) is not CompositionalCodes:
@@ -155,8 +167,8 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -
         if x.shape != (1, quantizer.item_mean_.size):
             return None
         if not getattr(params, "coded", False):
-            return get_arguments(RealArguments, state, reader, k).find(x)
-        return get_arguments(EncodedArguments, state, reader, k).find(x) if reader.scale is not None else None
+            return get_arguments(RealArguments, state, reader, task).find(x)
+        return get_arguments(EncodedArguments, state, reader, task).find(x) if reader.scale is not None else None
     if (
         reader.scale is None
         or len(x) != 1
@@ -165,4 +177,4 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any) -
         or x.n_dense not in (0, state.n_dense)
     ):
         return None
-    return get_arguments(CodedArguments, state, reader, k).find(x)
+    return get_arguments(CodedArguments, state, reader, task).find(x)

@@ -163,15 +163,8 @@ class SearchOptions(NamedTuple):
         return self.max_items is None
 
     def count_blocks(self) -> NDArray[np.int64]:
-        """Return how many blocks of each part are looked at first, the most promising; with `max_items` no others.
-
-        One number stands for all parts.
-        """
-        if self.max_items is None:
-            return PROBES_OF_ALL
-        every = self.n_items * BLOCK
-        blocks = [min(-(-self.max_items * len(part) // every), len(part.segment)) for part in self.parts]
-        return np.array([*blocks, 0], dtype=np.int64)
+        """Return how many blocks of each part are looked at first; see the function of this name."""
+        return count_blocks(self.parts, self.n_items, self.max_items)
 
     def excluded_ids(self, rows: NDArray[np.int64] | None) -> ExcludedIds:
         """Return the excluded ids of the queries in `rows`, by default of all."""
@@ -179,6 +172,18 @@ class SearchOptions(NamedTuple):
             nq = self.nq if rows is None else len(rows)
             return NONE_FOR_ONE if nq == 1 else ExcludedIds(np.zeros(nq + 1, dtype=np.int64), NO_IDS)
         return self.exclude if rows is None else self.exclude.select(rows)
+
+
+def count_blocks(parts: tuple[Part, ...], n_items: int, max_items: int | None) -> NDArray[np.int64]:
+    """Return how many blocks of each part are looked at first, the most promising; with `max_items` no others.
+
+    One number stands for all parts. n_items: of all parts.
+    """
+    if max_items is None:
+        return PROBES_OF_ALL
+    every = n_items * BLOCK
+    blocks = [min(-(-max_items * len(part) // every), len(part.segment)) for part in parts]
+    return np.array([*blocks, 0], dtype=np.int64)
 
 
 def _refuse_foreign(params: Any) -> None:
