@@ -22,7 +22,7 @@ from catalogues import FactorSet, Store
 from common import make_parser, print_machine, read_results, save_results
 from numpy.typing import NDArray
 from race_ours import build_ours
-from race_peers import PEERS, Peer, Search, UnsuitableError
+from race_peers import PEERS, Peer, Search, Shelf, UnsuitableError
 from texts import embed_texts
 
 from cccf_index.comparison import measure_recall, time_within_budget
@@ -35,6 +35,8 @@ ALONE = 100  # queries that are timed one by one
 TIMED = 4  # settings that are timed again, of those that reach a recall
 SLOW = 20  # times as long as dot products: such settings are left out
 WARM = 64  # queries by which that is found out
+MARGIN = 0.05  # a setting whose recall of these is so much below what is asked is not tried on all
+ENOUGH = 2  # times as long as the fastest that reaches the highest recall: neither
 BUILDERS = {build.__name__.removeprefix("build_"): build for build in PEERS}
 
 
@@ -76,22 +78,31 @@ class Tried(NamedTuple):
     seconds: float
 
 
-def try_settings(case: Case, peer: Peer, k: int) -> list[Tried]:
-    """Search with every setting that suits lists of k items."""
-    tried = []
-    for setting, search in peer.settings.items():
+def try_settings(case: Case, peers: list[Peer], k: int) -> list[Tried]:
+    """Search with every setting that suits lists of k items; what a few queries rule out has their recall only."""
+    tried: list[Tried] = []
+    most = case.slowest
+    for peer, setting, search in [(peer, *pair) for peer in peers for pair in peer.settings.items()]:
+
+        def run(n: int, search: Search = search) -> tuple[float, float]:
+            begin = time.perf_counter()
+            found = search(case.queries[:n], k, 1)
+            seconds = (time.perf_counter() - begin) / n
+            return measure_recall(found, case.queries[:n], case.items, case.scores[:n, k - 1]), seconds
+
         try:
-            search(case.queries[:8], k, 1)
-            begin = time.perf_counter()
-            search(case.queries[:WARM], k, 1)
-            if time.perf_counter() - begin > WARM * case.slowest:
-                continue
-            begin = time.perf_counter()
-            found = search(case.queries, k, 1)
+            run(8)
+            recall, seconds = run(WARM)
         except UnsuitableError:
             continue
-        seconds = time.perf_counter() - begin
-        recall = measure_recall(found, case.queries, case.items, case.scores[:, k - 1])
+        if seconds > most:
+            continue
+        if recall < RECALLS[0] - MARGIN:
+            seconds = np.inf
+        else:
+            recall, seconds = run(len(case.queries))
+        if recall >= RECALLS[-1]:
+            most = min(most, ENOUGH * seconds)
         tried.append(Tried(peer, setting, search, recall, seconds))
     return tried
 
@@ -113,7 +124,8 @@ def time_batch(case: Case, search: Search, k: int, threads: int) -> float:
 
 def choose_fastest(case: Case, tried: list[Tried], k: int, least: float) -> dict[str, Any] | None:
     """Return the figures of the fastest settings that reach a recall; None if there is none."""
-    good = sorted((one for one in tried if one.recall >= least), key=lambda one: one.seconds)[:TIMED]
+    good = [one for one in tried if one.recall >= least and one.seconds < np.inf]
+    good = sorted(good, key=lambda one: one.seconds)[:TIMED]
     if not good:
         return None
     batch = min((time_batch(case, one.search, k, 1), number) for number, one in enumerate(good))
@@ -137,10 +149,11 @@ def race(store: Store, catalogue: str, only: list[str] | None) -> dict[str, Any]
     case = make_case(store, catalogue)
     print(f"\n{catalogue}: {len(case.items):,} items of {case.items.shape[1]} dimensions", flush=True)
     results: dict[str, Any] = {}
+    shelf = Shelf(store.folder / "peers" / catalogue)
 
     def measure(family: str, peers: list[Peer]) -> None:
         for k in LENGTHS:
-            tried = [one for peer in peers for one in try_settings(case, peer, k)]
+            tried = try_settings(case, peers, k)
             highest = max((one.recall for one in tried), default=0.0)
             for least in RECALLS:
                 figures = choose_fastest(case, tried, k, least)
@@ -148,11 +161,11 @@ def race(store: Store, catalogue: str, only: list[str] | None) -> dict[str, Any]
                 results.setdefault(key, {})[family] = figures or {"highest recall": highest}
                 print_line(key, family, results[key][family])
 
-    builders: dict[str, Callable[[Any], Iterator[Peer]]] = {**BUILDERS, "ours": partial(build_ours, case.users)}
+    builders: dict[str, Callable[[Any, Shelf], Iterator[Peer]]] = {**BUILDERS, "ours": partial(build_ours, case.users)}
     for name in only or builders:
         by_family: dict[str, list[Peer]] = {}
         try:
-            for peer in builders[name](case.items):
+            for peer in builders[name](case.items, shelf):
                 by_family.setdefault(peer.family, []).append(peer)
         except ImportError as error:
             print(f"{name} is left out: {error}", file=sys.stderr)

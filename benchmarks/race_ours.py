@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from race_peers import Found, Peer, Search, Stopwatch, Vectors
+from race_peers import Found, Peer, Search, Shelf, Stopwatch, Vectors
 
 from cccf_index import IndexRefineCCCF, SearchParametersCCCF
 from cccf_index.curves import learn_once
@@ -41,7 +41,7 @@ def list_searches(index: Any, options: dict[str, Any], label: str) -> dict[str, 
     return settings
 
 
-def build_ours(users: Vectors, items: Vectors) -> Iterator[Peer]:
+def build_ours(users: Vectors, items: Vectors, _: Shelf) -> Iterator[Peer]:
     """Yield codes under budgets, which are learned once, and the same re-ranked."""
     watch = Stopwatch()
     build_index = learn_once(CompositionalQuantizer(bytes_per_item=BUDGETS[0], verbose=False), items, users)

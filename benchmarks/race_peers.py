@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +45,28 @@ class Peer(NamedTuple):
 
 class UnsuitableError(Exception):
     """A setting is of no use for lists of this length."""
+
+
+class Shelf:
+    """A folder of indexes that take long to build: each is built once, and the seconds that it took are kept."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(
+        self, name: str, build: Callable[[], Any], save: Callable[[Any, str], Any], load: Callable[[str], Any]
+    ) -> tuple[Any, float]:
+        """Return an index and the seconds that building it took."""
+        path, record = str(self.folder / name), self.folder / f"{name}.seconds"
+        if record.exists():
+            return load(path), float(record.read_text())
+        watch = Stopwatch()
+        index = build()
+        seconds = watch.seconds
+        save(index, path)
+        record.write_text(f"{seconds}\n")
+        return index, seconds
 
 
 class Stopwatch:
@@ -81,13 +104,13 @@ def search_faiss(index: Any, params: Any = None) -> Search:
     return search
 
 
-def build_flat(items: Vectors) -> Iterator[Peer]:
+def build_flat(items: Vectors, _: Shelf) -> Iterator[Peer]:
     index = faiss.IndexFlatIP(items.shape[1])
     index.add(items)
     yield Peer("IndexFlatIP", "IndexFlatIP", 4.0 * items.shape[1], 0.0, {"": search_faiss(index)})
 
 
-def build_panorama(items: Vectors) -> Iterator[Peer]:
+def build_panorama(items: Vectors, _: Shelf) -> Iterator[Peer]:
     """Yield dot products of a few dimensions first, with bounds on the rest."""
     for batch in (128, 1024):
         watch = Stopwatch()
@@ -103,7 +126,7 @@ def build_panorama(items: Vectors) -> Iterator[Peer]:
         yield Peer("Panorama", f"IndexFlatIPPanorama(8, {batch})", size, watch.seconds, {"": search})
 
 
-def build_ivf_pq(items: Vectors) -> Iterator[Peer]:
+def build_ivf_pq(items: Vectors, _: Shelf) -> Iterator[Peer]:
     """Yield inverted lists of 4-bit product codes, two dimensions each, with the vectors to re-rank."""
     d, watch, n_lists = items.shape[1], Stopwatch(), choose_lists(len(items))
     name = f"IVF{n_lists},PQ{d // 2}x4fs,RFlat"
@@ -132,7 +155,7 @@ def build_ivf_pq(items: Vectors) -> Iterator[Peer]:
     yield Peer("IVF-PQfs + refine", name, 4.0 * d + d / 4 + 8, watch.seconds, settings)
 
 
-def build_rabitq(items: Vectors) -> Iterator[Peer]:
+def build_rabitq(items: Vectors, _: Shelf) -> Iterator[Peer]:
     """Yield RaBitQ by fast scan, of one bit and of more, flat and in inverted lists."""
     d, n_lists = items.shape[1], choose_lists(len(items)) // 4
     for bits in (1, 4, 8):
@@ -155,15 +178,20 @@ def make_probes(probes: int) -> Any:
     return faiss.SearchParametersPreTransform(index_params=lists)
 
 
-def build_hnsw(items: Vectors) -> Iterator[Peer]:
+def build_hnsw(items: Vectors, shelf: Shelf) -> Iterator[Peer]:
     """Yield the graph of faiss, with vectors of 8 bits and of float32."""
     d = items.shape[1]
     for name, size in (("HNSW32,SQ8", d), ("HNSW32,Flat", 4 * d)):
-        watch = Stopwatch()
-        index = faiss.index_factory(d, name, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = CONSTRUCTION
-        index.train(items)
-        index.add(items)
+
+        def build(name: str = name) -> Any:
+            index = faiss.index_factory(d, name, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction = CONSTRUCTION
+            faiss.omp_set_num_threads(2)
+            index.train(items)
+            index.add(items)
+            return index
+
+        index, seconds = shelf.get(f"faiss-{name}", build, faiss.write_index, faiss.read_index)
 
         def make(factor: float, index: Any = index) -> Search:
             @cache  # parameters are made once: one query takes little longer
@@ -176,15 +204,24 @@ def build_hnsw(items: Vectors) -> Iterator[Peer]:
             return search
 
         settings = {f"efSearch={factor} k": make(factor) for factor in FACTORS}
-        yield Peer(f"faiss {name}", name, size + 8 * LINKS + LINKS / 2, watch.seconds, settings)
+        yield Peer(f"faiss {name}", name, size + 8 * LINKS + LINKS / 2, seconds, settings)
 
 
-def build_hnswlib(items: Vectors) -> Iterator[Peer]:
+def build_hnswlib(items: Vectors, shelf: Shelf) -> Iterator[Peer]:
     import hnswlib
 
-    watch, index = Stopwatch(), hnswlib.Index(space="ip", dim=items.shape[1])
-    index.init_index(max_elements=len(items), M=LINKS, ef_construction=CONSTRUCTION)
-    index.add_items(items, num_threads=2)
+    def build() -> Any:
+        index = hnswlib.Index(space="ip", dim=items.shape[1])
+        index.init_index(max_elements=len(items), M=LINKS, ef_construction=CONSTRUCTION)
+        index.add_items(items, num_threads=2)
+        return index
+
+    def load(path: str) -> Any:
+        index = hnswlib.Index(space="ip", dim=items.shape[1])
+        index.load_index(path)
+        return index
+
+    index, seconds = shelf.get("hnswlib", build, lambda index, path: index.save_index(path), load)
 
     def make(factor: float) -> Search:
         def search(queries: Vectors, k: int, threads: int) -> Found:
@@ -194,22 +231,34 @@ def build_hnswlib(items: Vectors) -> Iterator[Peer]:
         return search
 
     size = 4.0 * items.shape[1] + 8 * LINKS + 16
-    yield Peer("hnswlib", "hnswlib(M=32)", size, watch.seconds, {f"ef={f} k": make(f) for f in FACTORS})
+    yield Peer("hnswlib", "hnswlib(M=32)", size, seconds, {f"ef={f} k": make(f) for f in FACTORS})
 
 
-def build_voyager(items: Vectors) -> Iterator[Peer]:
+def build_voyager(items: Vectors, shelf: Shelf) -> Iterator[Peer]:
+    """Yield its graph of 8-bit and of float32 vectors.
+
+    Inner products become distances by a coordinate that depends on the longest vector so far: the longest is added
+    first, or links are wrong.
+    """
     import voyager
 
+    by_length = np.argsort(-np.linalg.norm(items, axis=1), kind="stable")
     for kind, size in ((voyager.StorageDataType.E4M3, 1), (voyager.StorageDataType.Float32, 4)):
-        watch = Stopwatch()
-        index = voyager.Index(
-            voyager.Space.InnerProduct,
-            num_dimensions=items.shape[1],
-            M=LINKS,
-            ef_construction=CONSTRUCTION,
-            storage_data_type=kind,
+
+        def build(kind: Any = kind) -> Any:
+            index = voyager.Index(
+                voyager.Space.InnerProduct,
+                num_dimensions=items.shape[1],
+                M=LINKS,
+                ef_construction=CONSTRUCTION,
+                storage_data_type=kind,
+            )
+            index.add_items(items[by_length], ids=by_length.tolist(), num_threads=2)
+            return index
+
+        index, seconds = shelf.get(
+            f"voyager-{kind.name}", build, lambda index, path: index.save(path), voyager.Index.load
         )
-        index.add_items(items, ids=list(range(len(items))), num_threads=2)
 
         def make(factor: float, index: Any = index) -> Search:
             def search(queries: Vectors, k: int, threads: int) -> Found:
@@ -220,67 +269,87 @@ def build_voyager(items: Vectors) -> Iterator[Peer]:
 
         n_bytes = size * (items.shape[1] + 1) + 8 * LINKS + 16
         name = f"voyager, {kind.name}"
-        yield Peer("voyager", name, n_bytes, watch.seconds, {f"query_ef={f} k": make(f) for f in FACTORS})
+        yield Peer("voyager", name, n_bytes, seconds, {f"query_ef={f} k": make(f) for f in FACTORS})
 
 
-def build_ngt(items: Vectors) -> Iterator[Peer]:
+def build_ngt(items: Vectors, shelf: Shelf) -> Iterator[Peer]:
     """Yield NGT's graph: it is searched by one query at a time, on one thread."""
     import ngtpy
 
-    watch = Stopwatch()
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(pathlib.Path(folder) / "index")
+    path = str(shelf.folder / "ngt")
+
+    def build() -> Any:
+        shutil.rmtree(path, ignore_errors=True)
         ngtpy.create(path, items.shape[1], edge_size_for_creation=LINKS, distance_type="Inner Product")
         index = ngtpy.Index(path)
         index.batch_insert(items, 2)
+        return index
 
-        def make(epsilon: float) -> Search:
-            def search(queries: Vectors, k: int, threads: int) -> Found:
-                found = np.full((len(queries), k), -1, np.int64)
-                for row, query in enumerate(queries):
-                    own = index.search(query, k, epsilon=epsilon, with_distance=False)
-                    found[row, : len(own)] = own
-                return found
+    index, seconds = shelf.get("ngt", build, lambda index, path: index.save(), ngtpy.Index)
 
-            return search
+    def make(epsilon: float) -> Search:
+        def search(queries: Vectors, k: int, threads: int) -> Found:
+            found = np.full((len(queries), k), -1, np.int64)
+            for row, query in enumerate(queries):
+                own = index.search(query, k, epsilon=epsilon, with_distance=False)
+                found[row, : len(own)] = own
+            return found
 
-        size = 4.0 * items.shape[1] + 8 * 2 * LINKS
-        settings = {f"epsilon={e}": make(e) for e in (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)}
-        yield Peer("NGT", "NGT, ANNG", size, watch.seconds, settings)
+        return search
+
+    size = 4.0 * items.shape[1] + 8 * 2 * LINKS
+    settings = {f"epsilon={e}": make(e) for e in (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)}
+    yield Peer("NGT", "NGT, ANNG", size, seconds, settings)
 
 
-def build_svs(items: Vectors) -> Iterator[Peer]:
-    """Yield Intel's graph, with vectors of 8 bits and of 4 + 8: it ends the process on other processors."""
-    if "Intel" not in describe_machine()["processor"]:
-        raise ImportError("SVS with LVQ needs a processor of Intel")
+def build_svs(items: Vectors, shelf: Shelf) -> Iterator[Peer]:
+    """Yield Intel's graph, with vectors of float16 and, on its own processors, of 8 bits and of 4 + 8."""
     import svs
 
     d, links = items.shape[1], 64
     parameters = svs.VamanaBuildParameters(graph_max_degree=links, window_size=2 * links, alpha=0.95)
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(pathlib.Path(folder) / "items.fvecs")
-        svs.write_vecs(items, path)
-        for name, bits in (("LVQ8", (8, 0)), ("LVQ4x8", (4, 8))):
-            watch = Stopwatch()
-            loader = svs.LVQLoader(svs.VectorDataLoader(path, svs.DataType.float32, dims=d), *bits)
-            index = svs.Vamana.build(parameters, loader, svs.DistanceType.MIP, num_threads=2)
+    kinds: dict[str, tuple[int, int] | None] = {"float16": None}
+    if "Intel" in describe_machine()["processor"]:  # on others it ends the process
+        kinds |= {"LVQ8": (8, 0), "LVQ4x8": (4, 8)}
+    for name, bits in kinds.items():
 
-            def make(factor: float, index: Any = index) -> Search:
-                def search(queries: Vectors, k: int, threads: int) -> Found:
-                    window = count_candidates(k, factor, MOST_CANDIDATES)
-                    if index.search_window_size != window:
-                        index.search_window_size = window
-                    if index.num_threads != threads:
-                        index.num_threads = threads
-                    return index.search(queries, k)[0].astype(np.int64)
+        def build(bits: tuple[int, int] | None = bits) -> Any:
+            if bits is None:
+                return svs.Vamana.build(parameters, items.astype(np.float16), svs.DistanceType.MIP, num_threads=2)
+            with tempfile.TemporaryDirectory() as folder:
+                path = str(pathlib.Path(folder) / "items.fvecs")
+                svs.write_vecs(items, path)
+                loader = svs.LVQLoader(svs.VectorDataLoader(path, svs.DataType.float32, dims=d), *bits)
+                return svs.Vamana.build(parameters, loader, svs.DistanceType.MIP, num_threads=2)
 
-                return search
+        def save(index: Any, path: str) -> None:
+            pathlib.Path(path).mkdir(exist_ok=True)
+            index.save(*(f"{path}/{part}" for part in ("config", "graph", "data")))
 
-            settings = {f"window={f} k": make(f) for f in FACTORS}
-            yield Peer("SVS", f"SVS Vamana64, {name}", sum(bits) * d / 8 + 4 + 4 * links, watch.seconds, settings)
+        def load(path: str, bits: tuple[int, int] | None = bits) -> Any:
+            data = f"{path}/data"
+            loader = svs.VectorDataLoader(data, svs.DataType.float16, dims=d) if bits is None else svs.LVQLoader(data)
+            return svs.Vamana(f"{path}/config", svs.GraphLoader(f"{path}/graph"), loader, svs.DistanceType.MIP)
+
+        index, seconds = shelf.get(f"svs-{name}", build, save, load)
+
+        def make(factor: float, index: Any = index) -> Search:
+            def search(queries: Vectors, k: int, threads: int) -> Found:
+                window = count_candidates(k, factor, MOST_CANDIDATES)
+                if index.search_window_size != window:
+                    index.search_window_size = window
+                if index.num_threads != threads:
+                    index.num_threads = threads
+                return index.search(queries, k)[0].astype(np.int64)
+
+            return search
+
+        size = (2.0 * d if bits is None else sum(bits) * d / 8 + 4) + 4 * links
+        settings = {f"window={f} k": make(f) for f in FACTORS}
+        yield Peer("SVS", f"SVS Vamana64, {name}", size, seconds, settings)
 
 
-def build_scann(items: Vectors) -> Iterator[Peer]:
+def build_scann(items: Vectors, _: Shelf) -> Iterator[Peer]:
     """Yield its tree with anisotropic product codes of 4 bits, and the vectors to re-rank."""
     import scann
 
@@ -318,7 +387,7 @@ def build_scann(items: Vectors) -> Iterator[Peer]:
         yield Peer("ScaNN", name, size, watch.seconds, settings)
 
 
-def build_rabitqlib(items: Vectors) -> Iterator[Peer]:
+def build_rabitqlib(items: Vectors, _: Shelf) -> Iterator[Peer]:
     """Yield inverted lists of RaBitQ's authors."""
     import rabitqlib
 
