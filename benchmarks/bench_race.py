@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import faiss
@@ -32,7 +32,7 @@ RECALLS = (0.9, 0.95, 0.99)
 CATALOGUES = ("gowalla", "ciao", "amazon-dfm", "texts", "146469", "1000000")
 QUERIES = 1024
 ALONE = 100  # queries that are timed one by one
-TIMED = 4  # settings that are timed again, of those that reach a recall
+TIMED = 5  # settings that are timed again, of those that reach a recall
 SLOW = 20  # times as long as dot products: such settings are left out
 WARM = 64  # queries by which that is found out
 MARGIN = 0.05  # a setting whose recall of these is so much below what is asked is not tried on all
@@ -75,24 +75,25 @@ class Tried(NamedTuple):
     setting: str
     search: Search
     recall: float
-    seconds: float
+    seconds: float  # per query; infinite for what a few queries have ruled out
+
+
+def try_once(case: Case, search: Search, k: int, n: int) -> tuple[float, float]:
+    """Return the recall of the first n queries and the seconds per query."""
+    queries, begin = case.queries[:n], time.perf_counter()
+    found = search(queries, k, 1)
+    seconds = (time.perf_counter() - begin) / n
+    return measure_recall(found, queries, case.items, case.scores[:n, k - 1]), seconds
 
 
 def try_settings(case: Case, peers: list[Peer], k: int) -> list[Tried]:
-    """Search with every setting that suits lists of k items; what a few queries rule out has their recall only."""
+    """Search with every setting that suits lists of k items."""
     tried: list[Tried] = []
     most = case.slowest
-    for peer, setting, search in [(peer, *pair) for peer in peers for pair in peer.settings.items()]:
-
-        def run(n: int, search: Search = search) -> tuple[float, float]:
-            begin = time.perf_counter()
-            found = search(case.queries[:n], k, 1)
-            seconds = (time.perf_counter() - begin) / n
-            return measure_recall(found, case.queries[:n], case.items, case.scores[:n, k - 1]), seconds
-
+    for peer, setting, search in ((one, *pair) for one in peers for pair in one.settings.items()):
         try:
-            run(8)
-            recall, seconds = run(WARM)
+            try_once(case, search, k, 8)
+            recall, seconds = try_once(case, search, k, WARM)
         except UnsuitableError:
             continue
         if seconds > most:
@@ -100,7 +101,7 @@ def try_settings(case: Case, peers: list[Peer], k: int) -> list[Tried]:
         if recall < RECALLS[0] - MARGIN:
             seconds = np.inf
         else:
-            recall, seconds = run(len(case.queries))
+            recall, seconds = try_once(case, search, k, len(case.queries))
         if recall >= RECALLS[-1]:
             most = min(most, ENOUGH * seconds)
         tried.append(Tried(peer, setting, search, recall, seconds))
@@ -122,26 +123,33 @@ def time_batch(case: Case, search: Search, k: int, threads: int) -> float:
     return time_within_budget(lambda: search(case.queries, k, threads)) / len(case.queries) * 1e6
 
 
-def choose_fastest(case: Case, tried: list[Tried], k: int, least: float) -> dict[str, Any] | None:
-    """Return the figures of the fastest settings that reach a recall; None if there is none."""
-    good = [one for one in tried if one.recall >= least and one.seconds < np.inf]
-    good = sorted(good, key=lambda one: one.seconds)[:TIMED]
-    if not good:
-        return None
-    batch = min((time_batch(case, one.search, k, 1), number) for number, one in enumerate(good))
-    alone = min((time_alone(case, one.search, k), number) for number, one in enumerate(good))
-    best = good[batch[1]]
-    return {
-        "batch, us": batch[0],
-        "batch on two threads, us": time_batch(case, best.search, k, 2),
-        "one query, us": alone[0],
-        "recall": best.recall,
-        "name": best.peer.name,
-        "setting": best.setting,
-        "setting of one query": f"{good[alone[1]].peer.name}, {good[alone[1]].setting}",
-        "bytes per item": best.peer.n_bytes,
-        "build, s": best.peer.seconds,
-    }
+class Clock:
+    """Times of settings for lists of one length, each measured once."""
+
+    def __init__(self, case: Case, k: int) -> None:
+        self.batch = cache(lambda one, threads: time_batch(case, one.search, k, threads))
+        self.alone = cache(lambda one: time_alone(case, one.search, k))
+
+    def choose_fastest(self, tried: list[Tried], least: float) -> dict[str, Any] | None:
+        """Return the figures of the fastest settings that reach a recall; None if there is none."""
+        good = [one for one in tried if one.recall >= least and one.seconds < np.inf]
+        good = sorted(good, key=lambda one: one.seconds)[:TIMED]
+        if not good:
+            return None
+        best, alone = min(good, key=lambda one: self.batch(one, 1)), min(good, key=self.alone)
+        return {
+            "batch, us": self.batch(best, 1),
+            "batch on two threads, us": self.batch(best, 2),
+            "one query, us": self.alone(alone),
+            "recall": best.recall,
+            "name": best.peer.name,
+            "setting": best.setting,
+            "bytes per item": best.peer.n_bytes,
+            "build, s": best.peer.seconds,
+            "name, one query": alone.peer.name,
+            "setting, one query": alone.setting,
+            "bytes per item, one query": alone.peer.n_bytes,
+        }
 
 
 def race(store: Store, catalogue: str, only: list[str] | None) -> dict[str, Any]:
@@ -153,10 +161,10 @@ def race(store: Store, catalogue: str, only: list[str] | None) -> dict[str, Any]
 
     def measure(family: str, peers: list[Peer]) -> None:
         for k in LENGTHS:
-            tried = try_settings(case, peers, k)
+            tried, clock = try_settings(case, peers, k), Clock(case, k)
             highest = max((one.recall for one in tried), default=0.0)
             for least in RECALLS:
-                figures = choose_fastest(case, tried, k, least)
+                figures = clock.choose_fastest(tried, least)
                 key = f"k={k}, recall {least}"
                 results.setdefault(key, {})[family] = figures or {"highest recall": highest}
                 print_line(key, family, results[key][family])
