@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -68,7 +69,8 @@ def make_case(store: Store, name: str) -> Case:
     return Case(items, users, queries, scores, SLOW * (time.perf_counter() - begin) / len(queries))
 
 
-class Tried(NamedTuple):
+@dataclass(frozen=True, eq=False)  # each is a key of its own
+class Tried:
     """A setting, what it finds, and how long that took once."""
 
     peer: Peer
