@@ -9,41 +9,43 @@ from ..base.module import BaseANN
 
 
 class CCCF(BaseANN):
-    """Compositional codes find candidates, the original vectors re-rank them."""
+    """Codes under a budget of bytes per item, alone or re-ranked with vectors in float16."""
 
-    def __init__(self, metric, n_components, n_bits):
+    def __init__(self, metric, bytes_per_item):
         if metric not in ("angular", "dot"):
             raise NotImplementedError(f"CCCF doesn't support metric {metric}")
-        self._metric = metric
-        self._shape = (n_components, n_bits)
+        self._metric, self._bytes = metric, bytes_per_item
         self._index = self._refined = self._results = None
         self._params = ci.SearchParametersCCCF(num_threads=1)
-        self._k_factor = 1
+        self._k_factor = 0
         self.name = str(self)
 
     def fit(self, X):
         """Learn codes with the items as sample queries, and run each kind of search once to compile it."""
-        items = self._to_vectors(X)
-        self._index = ci.IndexCCCF.from_embeddings(items, items, *self._shape, verbose=False)
-        self._refined = ci.IndexRefineCCCF(self._index, items)
-        for coded in (True, False):
-            self.set_query_arguments(2, coded)
-            self.query(items[0], 10)
+        items = np.ascontiguousarray(X, dtype=np.float32)
+        if self._metric == "angular":
+            items = normalize_rows(items)  # queries need not be: their length changes no order
+        self._index = ci.IndexCCCF.from_embeddings(items, items, bytes_per_item=self._bytes, verbose=False)
+        self._refined = ci.IndexRefineCCCF(self._index, items, storage="float16")
+        for k_factor in (0, 2):
+            for coded in (True, False):
+                self.set_query_arguments(k_factor, coded)
+                self.query(items[0], 10)
 
     def set_query_arguments(self, k_factor, coded):
-        """Set the number of candidates per result, and whether queries are coded or real-valued."""
-        self._k_factor = self._refined.k_factor = k_factor
-        self._params = ci.SearchParametersCCCF(num_threads=1, coded=coded)
+        """Set the number of candidates per result, 0 for codes alone, and whether queries are coded or real-valued."""
+        self._k_factor = k_factor
+        self._params = self._make_params(1, coded)
         self.name = str(self)
 
     def query(self, v, n):
         """Return the ids of the n nearest items of a vector."""
-        return self._search(np.asarray(v)[None], n, self._params)[0]
+        return self._search(np.asarray(v, np.float32)[None], n, self._params)[0]
 
     def batch_query(self, X, n):
         """Search for all vectors at once, on all cores."""
-        params = ci.SearchParametersCCCF(coded=self._params.coded)
-        self._results = self._search(np.asarray(X), n, params)
+        params = self._make_params(0, self._params.coded)
+        self._results = self._search(np.ascontiguousarray(X, dtype=np.float32), n, params)
 
     def get_batch_results(self):
         """Return the ids that `batch_query` found."""
@@ -55,13 +57,12 @@ class CCCF(BaseANN):
 
     def __str__(self):
         queries = "coded" if self._params.coded else "real"
-        return f"CCCF({self._shape[0]}x{self._shape[1]}, k_factor={self._k_factor}, queries={queries})"
+        return f"CCCF({self._bytes} bytes, k_factor={self._k_factor}, queries={queries})"
+
+    def _make_params(self, num_threads, coded):
+        return ci.SearchParametersCCCF(num_threads=num_threads, coded=coded, k_factor=self._k_factor or None)
 
     def _search(self, x, n, params):
-        found = self._refined.search(self._to_vectors(x), n, params=params)[1]
-        return [row[row >= 0] for row in found]
-
-    def _to_vectors(self, x):
-        """Return vectors whose inner products order items like the metric."""
-        vectors = np.ascontiguousarray(x, dtype=np.float32)
-        return vectors if self._metric == "dot" else normalize_rows(vectors)
+        index = self._refined if self._k_factor else self._index
+        found = index.search(x, n, params=params)[1]
+        return found if found[:, -1].min() >= 0 else [row[row >= 0] for row in found]

@@ -13,7 +13,7 @@ from cccf_index.kernels.decorators import ZERO, kernel
 from cccf_index.kernels.limits import LANE_MAX, TERM_DIVISOR
 from cccf_index.kernels.linear_algebra import multiply_rows
 from cccf_index.kernels.memory import find_query, power_of_two, read, view_row, write
-from cccf_index.kernels.stored import has_component, has_dense
+from cccf_index.kernels.stored import count_components, has_component, has_dense
 
 TINY = 1e-37  # below, the rounding of float32 is not relative any more
 LIKELY = 0.3  # good items have about this share of what their distance from the centre could add to their score
@@ -22,7 +22,7 @@ LIKELY = 0.3  # good items have about this share of what their distance from the
 # O(cells * dimensions that they have). Invariant: caps and slips are safe against rounding, and so are the radii.
 @kernel
 def measure_cells(segment, call, i):
-    """Measure the prepared query at place i of the tile against all cells.
+    """Measure the prepared query at place i of the tile against the cells from `first_cell` on.
 
     Filled are, float32 (cells,): products, with the centres; norms, the length of those components of the query that
     the cell's items have; caps, what their weights allow; slips, how far sketches are off at most by rounding the
@@ -30,16 +30,16 @@ def measure_cells(segment, call, i):
     """
     query, near_slips = find_query(call, i), view_row(call.near_slips, i, segment.n_cells, np.float32)
     query.floors, query.slope, query.weight_slip = segment.n_components + 1.0, 0.0, 0.0
-    n_cells = segment.n_cells
+    first_cell, n_cells = call.first_cell, segment.n_cells
     products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
     slips, norms = view_row(call.slips, i, n_cells, np.float32), view_row(call.norms, i, n_cells, np.float32)
-    for c in range(n_cells):
+    for c in range(first_cell, n_cells):
         products[c], caps[c], slips[c], near_slips[c], norms[c] = 0, 0, 0, 0, 0
     multiply_centres(segment, call, products)
-    for c in range(segment.dense_start, n_cells):
+    for c in range(max(first_cell, segment.dense_start), n_cells):
         caps[c] = np.float32(query.dense_norm * (1 + 1e-4)) * read(segment.dense_peaks, c, np.float32)
         norms[c] = np.float32(query.dense_norm**2)
-    for k in range(segment.n_components):
+    for k in range(count_components(segment, call)):
         square = np.float32(0)
         for j in range(k * call.n_bits, (k + 1) * call.n_bits):
             square += read(call.vector, j, np.float32) ** 2
@@ -51,12 +51,12 @@ def measure_cells(segment, call, i):
         query.slope += scaled / np.sqrt(call.n_bits)
         row = view_row(segment.peaks, k, n_cells, np.float32)
         sizes = view_row(segment.centre_sizes, k, n_cells, np.float32)
-        for c in range(n_cells):
+        for c in range(first_cell, n_cells):
             caps[c] += most * row[c]
             norms[c] += square if row[c] > 0 else np.float32(0)
             slips[c] += np.float32(scaled * row[c])
             near_slips[c] += np.float32(scaled * sizes[c])
-    for c in range(n_cells):
+    for c in range(first_cell, n_cells):
         norms[c] = np.sqrt(norms[c]) * np.float32(1 + 1e-4)
 
 
@@ -64,7 +64,7 @@ def measure_cells(segment, call, i):
 def multiply_centres(segment, call, products):
     """Set the products, float32 (cells,), of the prepared query with the centres; those at zero are not stored."""
     last = np.int64(-1)
-    for c in range(segment.n_cells):
+    for c in range(call.first_cell, segment.n_cells):
         start, stop = read(segment.centre_starts, c, np.int64), read(segment.centre_starts, c + 1, np.int64)
         if start < stop:
             group = read(segment.cell_groups, c, np.int64)
@@ -124,9 +124,9 @@ def find_limit(estimate, error, shift):
 
 
 @kernel
-def estimate_best(c, block, segment, bias_scale, product, cap, norm):
+def estimate_best(c, block, segment, call, bias_scale, product, cap, norm):
     """Return what the best item of a block of cell c may well score; minus infinity if there is no such block."""
-    if block >= read(segment.block_starts, c + 1, np.int64):
+    if block >= read(call.stops, c, np.int64):
         return -np.inf
     likely = product + LIKELY * norm * read(segment.radii, block, np.float32)
     return min(likely, np.float64(cap)) + read(segment.bias_peaks, c, np.float64) * bias_scale

@@ -42,6 +42,7 @@ _ARGUMENTS = (
     "n_queries", "k", "n_bits", "n_words", "word_size", "n_weights", "n_dense", "tile",
     "capacity",  # rows that a query may collect
     "is_float",  # whether scores are float32, else int64
+    "first_cell",  # the first cell that is looked at, see `budgets`
     "exact",  # whether what is collected is scored exactly in the end; else estimates are good enough
 )  # fmt: skip
 _TABLES = (
@@ -65,6 +66,7 @@ _TABLES = (
     "caps",  # float32 (tile, cells)
     "slips",  # float32 (tile, cells)
     "near_slips",  # float32 (tile, cells)
+    "stops",  # int64 (cells,): no query looks at the blocks of a cell from there on
     "next_block",  # int64 (tile, cells): the blocks before it have been looked at
     "keys",  # float32 (cells,): what the next block of a cell may well score
     "heap",  # int64 (cells,): cells, the one with the largest key first
@@ -136,7 +138,7 @@ def place_tables(
         "dense_tails": 4 * tile * n_stages, "dense_totals": 4 * (tile + 1) * BLOCK, "dense_limits": 4 * tile,
         "dense_found": 8 * tile, "looking": 8 * (tile + TOGETHER),
         "products": 4 * per_cell, "norms": 4 * per_cell, "caps": 4 * per_cell,
-        "slips": 4 * per_cell, "near_slips": 4 * per_cell, "next_block": 8 * per_cell, "keys": 4 * n_cells,
+        "slips": 4 * per_cell, "near_slips": 4 * per_cell, "stops": 8 * n_cells, "next_block": 8 * per_cell, "keys": 4 * n_cells,
         "heap": 8 * n_cells, "states": QUERY_RECORD.itemsize * tile, "min_distances": 8 * tile,
         "min_estimates": 8 * tile, "stale": 2 * tile, "active": 8 * tile, "rows": 8 * collected,
         "groups": 4 * collected, "estimates": 4 * collected, "errors": 4 * collected, "bins": 4 * tile * BINS,

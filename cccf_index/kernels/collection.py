@@ -36,7 +36,7 @@ def start_collection(segment, call, q, i):
     """Start to collect for query q at place i of the tile, which has been measured against all cells."""
     query, n_cells, bias = find_query(call, i), segment.n_cells, np.float64(bias_scale(call, q))
     largest = 0.0
-    for c in range(n_cells):
+    for c in range(call.first_cell, n_cells):
         place = i * n_cells + c
         peak = read(segment.bias_peaks, c, np.float64) * bias
         largest = max(largest, read(call.caps, place, np.float32) + abs(peak))

@@ -30,6 +30,7 @@ def start_call(room, starts, words, n_bits, slack, n):
     place = (address_of(room) + LINE - 1) // LINE * LINE
     call = view_call(place)
     call.words, call.weights, call.bias_scales, call.vectors, call.dense = address_of(words), 0, 0, 0, 0
+    call.first_cell = 0
     call.n_words, call.word_size, call.n_bits = words.shape[2], words.itemsize, n_bits
     call.slack, call.n_queries, call.tile, call.capacity = slack, n, starts[N_TABLES], starts[N_TABLES + 1]
     for j in range(N_TABLES):
@@ -79,7 +80,7 @@ def empty_heaps(ranks, ids):
 
 @entry
 def find_coded(
-    given, scale, most, most_scale, most_weight, item_scale, parts, budgets, complete, exact, room, starts, words,
+    given, scale, most, most_scale, most_weight, item_scale, parts, budgets, effort, exact, room, starts, words,
     weights, dense, bias_scales, n_bits, slack, exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with codes, and write the results; return whether weights could be rounded well.
@@ -87,7 +88,7 @@ def find_coded(
     If `given`, float32 as the weights, is not empty, the weights are not known yet: they are made of it here, see
     `round_weights`, and must be at most `most_weight`.
 
-    parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; ranks, ids: room for heaps
+    parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; effort: see `budgets`; ranks, ids: room for heaps
     (nq, k); divisors, shifts, D, I: see `write_results`. If not `exact`, scores are estimates.
     """
     if given.size:
@@ -101,14 +102,14 @@ def find_coded(
         place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
         describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, ranks, ids)
         segment, call = view_part(parts[p, 0], dense), view_call(place)
-        search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, weights.dtype.type, None)
+        search(segment, call, budgets[min(p, budgets.size - 1)], effort, words.dtype.type, weights.dtype.type, None)
     write_results(ranks, ids, np.int64(weights.itemsize == 4), divisors, shifts, D, I)
     return True
 
 
 @entry
 def find_real(
-    x, matrix, mean, most_squares, parts, budgets, complete, exact, room, starts, words, vectors, dense, n_bits, slack,
+    x, matrix, mean, most_squares, parts, budgets, effort, exact, room, starts, words, vectors, dense, n_bits, slack,
     exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with vectors, and write the results; see `find_coded`. Return whether `x` is surely finite.
@@ -123,7 +124,7 @@ def find_real(
         place = start_real(room, starts, words, vectors, n_bits, slack, ranks.shape[0])
         describe_results(place, parts[p, 1], exclude_starts, exclude_ids, exact, ranks, ids)
         segment, call = view_part(parts[p, 0], dense), view_call(place)
-        search(segment, call, budgets[min(p, budgets.size - 1)], complete, words.dtype.type, np.float32, np.float32)
+        search(segment, call, budgets[min(p, budgets.size - 1)], effort, words.dtype.type, np.float32, np.float32)
     write_results(ranks, ids, ONE, divisors, shifts, D, I)
     return True
 
@@ -131,12 +132,12 @@ def find_real(
 @entry
 def draft_coded(
     address, room, starts, words, weights, dense, bias_scales, n_bits, slack, deleted, exclude_starts, exclude_ids,
-    budget, complete, ranks, ids,
+    budget, effort, ranks, ids,
 ):  # fmt: skip
     """Offer the items of a segment to the heaps of codes (nq, k), by estimates. See `search.search`."""
     place = start_coded(room, starts, words, weights, dense, bias_scales, n_bits, slack, ranks.shape[0])
     describe_results(place, address_of(deleted), exclude_starts, exclude_ids, False, ranks, ids)
-    search(view_part(address, dense), view_call(place), budget, complete, words.dtype.type, weights.dtype.type, None)
+    search(view_part(address, dense), view_call(place), budget, effort, words.dtype.type, weights.dtype.type, None)
 
 
 @entry

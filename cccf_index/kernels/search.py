@@ -15,6 +15,7 @@ from numba.extending import overload
 
 from cccf_index.kernels.block import sketch_block
 from cccf_index.kernels.bounds import estimate_best, find_error, find_limit, find_thresholds, measure_cells
+from cccf_index.kernels.budgets import EVERY, MOST_USED, allow_all, allow_most_used
 from cccf_index.kernels.collection import collect_rows, make_space, settle, start_collection
 from cccf_index.kernels.decorators import INNER, ONE, ZERO, kernel
 from cccf_index.kernels.dense import fill_estimates, find_rest, find_together, scale_limit
@@ -149,31 +150,43 @@ def pick_look_together(block, group, first, n, rows, n_looking, segment, call, s
     return look_at_nothing if is_plain(segment) else look
 
 
-# O(cells * d + budget * (G + log cells)).
+# O(cells * d).
 @kernel
-def probe(segment, call, q, i, budget, word, number, real):
-    """Prepare query q at place i of the tile, and let it look at its `budget` most promising blocks."""
-    n_cells, query = segment.n_cells, find_query(call, i)
-    products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
-    next_block, norms = view_row(call.next_block, i, n_cells, np.int64), view_row(call.norms, i, n_cells, np.float32)
-    keys, heap = view_row(call.keys, 0, n_cells, np.float32), view_row(call.heap, 0, n_cells, np.int64)
-    bias = np.float64(bias_scale(call, q))
+def prepare(segment, call, q, i, word, number, real):
+    """Prepare query q at place i of the tile, and measure it against the cells from `first_cell` on."""
     fill_excluded(call, q, i)
-    query.unit = prepare_query(segment, call, q, i, word, number, real) * TERM_DIVISOR * segment.step
+    unit = prepare_query(segment, call, q, i, word, number, real)
+    find_query(call, i).unit = unit * TERM_DIVISOR * segment.step
     measure_cells(segment, call, i)
     start_collection(segment, call, q, i)
-    for c in range(n_cells):
+    next_block = view_row(call.next_block, i, segment.n_cells, np.int64)
+    for c in range(call.first_cell, segment.n_cells):
         next_block[c] = read(segment.block_starts, c, np.int64)
-        heap[c] = c
-        keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], norms[c])
-    for place in range(n_cells // 2 - 1, -1, -1):
+
+
+# O(cells + budget * (G + log cells)).
+@kernel
+def probe(segment, call, q, i, first_cell, last_cell, budget, word, number, real):
+    """Let query q at place i of the tile look at the `budget` most promising blocks of some cells.
+
+    It has not seen any of them.
+    """
+    query, n_cells, n_heap = find_query(call, i), segment.n_cells, last_cell - first_cell
+    products, caps = view_row(call.products, i, n_cells, np.float32), view_row(call.caps, i, n_cells, np.float32)
+    next_block, norms = view_row(call.next_block, i, n_cells, np.int64), view_row(call.norms, i, n_cells, np.float32)
+    keys, heap = view_row(call.keys, 0, n_cells, np.float32), view_row(call.heap, 0, n_heap, np.int64)
+    bias = np.float64(bias_scale(call, q))
+    for c in range(first_cell, last_cell):
+        heap[c - first_cell] = c
+        keys[c] = estimate_best(c, next_block[c], segment, call, bias, products[c], caps[c], norms[c])
+    for place in range(n_heap // 2 - 1, -1, -1):
         sift_down(heap, keys, place)
     at_once = 1 + budget // 64  # blocks of a cell before the heap is put in order again
-    while budget > 0 and keys[heap[0]] > -np.inf:
+    while n_heap > 0 and budget > 0 and keys[heap[0]] > -np.inf:
         c = heap[0]
         for _ in range(at_once):
             block = next_block[c]
-            keys[c] = estimate_best(c, block, segment, bias, products[c], caps[c], norms[c])
+            keys[c] = estimate_best(c, block, segment, call, bias, products[c], caps[c], norms[c])
             if keys[c] == -np.inf:
                 break
             min_distance, min_estimate = find_thresholds(
@@ -192,17 +205,17 @@ def probe(segment, call, q, i, budget, word, number, real):
             next_block[c] = block + 1
             budget -= 1
         if keys[c] > -np.inf:
-            keys[c] = estimate_best(c, next_block[c], segment, bias, products[c], caps[c], norms[c])
+            keys[c] = estimate_best(c, next_block[c], segment, call, bias, products[c], caps[c], norms[c])
         sift_down(heap, keys, ZERO)
 
 
 @kernel
-def sweep(segment, call, start, n, word, number, real):
-    """Let the queries `start` to `start + n` look at all other blocks that may hold a good item.
+def sweep(segment, call, start, n, first_cell, word, number, real):
+    """Let the queries `start` to `start + n` look at all other blocks from `first_cell` on that may hold a good item.
 
     The last cells come first: theirs are the items with the longest codes, which most lists are full of.
     """
-    for c in range(segment.n_cells - 1, -1, -1):
+    for c in range(segment.n_cells - 1, first_cell - 1, -1):
         sweep_cell(c, segment, call, start, n, word, number, real)
 
 
@@ -217,7 +230,7 @@ def sweep_cell(c, segment, call, start, n, word, number, real):
     for i in range(n):
         active[i], stale[i] = i, True
     n_active, n_cells = n, segment.n_cells
-    for block in range(read(segment.block_starts, c, np.int64), read(segment.block_starts, c + 1, np.int64)):
+    for block in range(read(segment.block_starts, c, np.int64), read(call.stops, c, np.int64)):
         n_active = keep_active(c, block, n_active, segment, call, start)
         if n_active == 0:
             break
@@ -268,23 +281,31 @@ def keep_active(c, block, n_active, segment, call, start):
 
 # O(cells * d) for each query, and O(G) for each row of the blocks that no bound excludes.
 @kernel
-def search(segment, call, budget, complete, word, number, real):
-    """Put the best items of a segment into the heaps of a call: each query looks at its `budget` best blocks first.
-
-    If `complete`, then at all others that may hold an item that is good enough.
-    """
-    if complete and call.tile >= TOGETHER and 0 < segment.binary_stop < segment.n_cells:
+def search(segment, call, budget, effort, word, number, real):
+    """Put the best items of a segment into the heaps of a call; effort: see `budgets`, as for the budget of blocks."""
+    n_cells, n_others, first_cell = segment.n_cells, ZERO, ZERO
+    n_blocks, is_dense = read(segment.block_starts, n_cells, np.int64), segment.binary_stop < n_cells
+    if effort == MOST_USED and is_dense:
+        n_others = allow_most_used(segment, call, budget)
+        first_cell = max(call.first_cell, segment.binary_stop)
+    else:
+        allow_all(segment, call)
+    is_swept = effort == EVERY or (effort == MOST_USED and is_dense)
+    if is_swept and is_dense and (effort == MOST_USED or (call.tile >= TOGETHER and segment.binary_stop > 0)):
         budget = np.int64(DENSE_PROBES)
-    elif complete:
-        budget = max(budget, min(call.k, read(segment.block_starts, segment.n_cells, np.int64) // PROBED_SHARE))
-    for first in range(0, call.n_queries, call.tile):
-        n = min(call.tile, call.n_queries - first)
+    elif is_swept:
+        budget = max(budget, min(call.k, n_blocks // PROBED_SHARE))
+    for start in range(0, call.n_queries, call.tile):
+        n = min(call.tile, call.n_queries - start)
         for i in range(n):
-            probe(segment, call, first + i, i, budget, word, number, real)
-        if complete:
-            sweep(segment, call, first, n, word, number, real)
+            prepare(segment, call, start + i, i, word, number, real)
+            probe(segment, call, start + i, i, first_cell, n_cells, budget, word, number, real)
+        if is_swept:
+            sweep(segment, call, start, n, first_cell, word, number, real)
         for i in range(n):
-            settle(segment, call, first + i, i, word, number, real)
+            if n_others > 0:
+                probe(segment, call, start + i, i, ZERO, segment.binary_stop, n_others, word, number, real)
+            settle(segment, call, start + i, i, word, number, real)
 
 
 @kernel

@@ -23,6 +23,7 @@ from cccf_index.kernels.limits import (
     TERM_DIVISOR,
 )
 from cccf_index.kernels.memory import find_query, read, view_row, write
+from cccf_index.kernels.stored import count_components
 
 
 @kernel
@@ -43,8 +44,8 @@ def sketch_code(segment, call, q, i, word, number):
     The agreement of a code is the count of `block.sketch_block` less its padding bits. Filled are the factors and
     offsets, and the tables of one query; word, number: the types of words and weights.
     """
-    n_components, n_bits, n_words = segment.n_components, call.n_bits, call.n_words
-    words = view_row(call.words, q, n_components * n_words, word)
+    n_components, n_bits, n_words = count_components(segment, call), call.n_bits, call.n_words
+    words = view_row(call.words, q, segment.n_components * n_words, word)
     weights = view_row(call.weights, q, call.n_weights, number)
     vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
     largest, total = 0.0, 0.0
@@ -101,9 +102,9 @@ def sketch_vector(segment, call, q, i):
     Each half byte of a code looks up its part of the inner product, rounded to a byte. Filled are these tables, and the
     same as by `sketch_code`. The `sums` of place i must have been filled.
     """
-    n_components, n_bits = segment.n_components, call.n_bits
+    n_components, n_bits = count_components(segment, call), call.n_bits
     n_sums, n_tables = 2 * ((n_bits + 7) // 8), 2 * call.n_words * call.word_size
-    query = view_row(call.vectors, q, n_components * n_bits + call.n_dense, np.float32)
+    query = view_row(call.vectors, q, segment.n_components * n_bits + call.n_dense, np.float32)
     vector = view_row(call.vector, 0, n_components * n_bits, np.float32)
     steps = view_row(call.sketch_error, 0, n_components, np.float32)
     largest, total = 0.0, 0.0
@@ -145,7 +146,7 @@ def fill_sums(segment, call, q, i):
     query = view_row(call.vectors, q, segment.n_components * n_bits + call.n_dense, np.float32)
     sums = view_row(call.sums, i, segment.n_components * n_bytes * SUMS, np.float32)
     first = 0
-    for k in range(segment.n_components):
+    for k in range(count_components(segment, call)):
         for half in range(0, 8 * n_bytes, 4):
             sums[first] = 0
             for j in range(4):

@@ -29,6 +29,12 @@ def read_bias(segment, row):
 
 
 @kernel
+def count_components(segment, call):
+    """Return how many binary components count: none if only cells are looked at whose items have none."""
+    return segment.n_components if call.first_cell < segment.binary_stop else 0
+
+
+@kernel
 def has_component(segment, group, k):
     """Whether a group has component k."""
     return read(segment.slots, group * segment.n_components + k, np.int64) >= 0

@@ -17,7 +17,7 @@ from cccf_index.kernels.calls import CodedBatch, RealBatch, make_room
 from cccf_index.kernels.entries import find_coded, find_real
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.query_vectors import transform_queries
-from cccf_index.search.parameters import NONE_FOR_ONE, SearchParametersCCCF, count_blocks
+from cccf_index.search.parameters import NONE_FOR_ONE, SearchParametersCCCF, choose_effort, count_blocks
 from cccf_index.search.queries import (
     FLOAT_SLACK,
     INTEGER_SLACK,
@@ -39,6 +39,7 @@ class Task(NamedTuple):
 
     k: int
     max_items: int | None
+    most_used: bool
     exact: bool  # whether items are scored exactly in the end; see `scan.find_top_k`
 
 
@@ -49,7 +50,8 @@ class Arguments:
         self.state, self.task, self.k = weakref.ref(state), task, task.k
         parts, n_cells, n_rows = state.table
         n, budgets = min(task.k, state.ntotal), count_blocks(state.parts, state.ntotal, task.max_items)
-        self.parts, self.sizes = (parts, budgets, task.max_items is None, task.exact), (1, n_cells, n, n_rows)
+        effort = choose_effort(task.max_items, task.most_used)
+        self.parts, self.sizes = (parts, budgets, effort, task.exact), (1, n_cells, n, n_rows)
         self.heaps = (*NONE_FOR_ONE, np.empty((1, n), np.int64), np.empty((1, n), np.int64))
         self.divisors = np.full(1, state.divisor)
 
@@ -157,7 +159,7 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any, e
     """Return D and I of one query; None if it is not the plain case of a code or a vector, or is bad."""
     if type(k) is not int or k < 1 or not state.ntotal:
         return None
-    task = Task(k, getattr(params, "max_items", None), exact)
+    task = Task(k, None, False, exact) if params is None else Task(k, params.max_items, bool(params.most_used), exact)
     if task.max_items is not None and task.max_items < 1:
         return None
     quantizer = state.quantizer

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cccf_index import _check, _threads
 from cccf_index._exclude import Exclude, read_exclusions
+from cccf_index.kernels.budgets import EVERY, MOST_USED, PROMISING
 from cccf_index.kernels.limits import BLOCK
 from cccf_index.kernels.search import PROBES
 from cccf_index.storage.selectors import PreparedSelector, restrict_parts
@@ -48,6 +49,10 @@ class SearchParametersCCCF:
     max_items : int, optional
         Look at only this many items, in blocks of 64, the most promising first: the result is approximate.
         `IndexCCCF.tune` finds the number for a target recall.
+    most_used : bool
+        With `max_items`: look first at the items that fill most lists, the same for all queries, not at those that
+        suit a query best. It is for an index with `bytes_per_item`, which gives these items the longest codes. Best
+        where few items fill most lists. Other indexes ignore it.
     shortlist : int, optional
         For real-valued queries: find ``shortlist * k`` items by the code nearest to the query, then rank them with the
         query itself: the result is approximate. Coded queries ignore it.
@@ -69,6 +74,7 @@ class SearchParametersCCCF:
     max_items: int | None = None
     shortlist: int | None = None
     k_factor: float | None = None
+    most_used: bool = False
 
     def __post_init__(self) -> None:
         self.num_threads = _check.integer(self.num_threads, "num_threads", 0)
@@ -124,6 +130,7 @@ class SearchOptions(NamedTuple):
     prune: bool
     max_items: int | None
     shortlist: int | None
+    most_used: bool
 
     @classmethod
     def from_keywords(
@@ -133,7 +140,7 @@ class SearchOptions(NamedTuple):
         excluded = None if exclude is None else ExcludedIds(*read_exclusions(exclude, "exclude", nq))
         if params is None and allow is None:
             n_threads = _threads.thread_count(0) if nq > 1 else 1  # to ask takes a while
-            return cls(state.parts, state.table, state.ntotal, excluded, nq, n_threads, True, None, None)
+            return cls(state.parts, state.table, state.ntotal, excluded, nq, n_threads, True, None, None, False)
         if params is None:
             params = DEFAULT
         else:
@@ -155,12 +162,13 @@ class SearchOptions(NamedTuple):
             bool(getattr(params, "prune", True)),
             _check_count(getattr(params, "max_items", None), "max_items"),
             _check_count(getattr(params, "shortlist", None), "shortlist"),
+            bool(getattr(params, "most_used", False)),
         )
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all items are looked at that may be good enough, however many."""
-        return self.max_items is None
+    def effort(self) -> np.int64:
+        """What is looked at; see `choose_effort`."""
+        return choose_effort(self.max_items, self.most_used)
 
     def count_blocks(self) -> NDArray[np.int64]:
         """Return how many blocks of each part are looked at first; see the function of this name."""
@@ -174,8 +182,15 @@ class SearchOptions(NamedTuple):
         return self.exclude if rows is None else self.exclude.select(rows)
 
 
+def choose_effort(max_items: int | None, most_used: bool) -> np.int64:
+    """Return what a search looks at, as its kernel takes it."""
+    if max_items is None:
+        return EVERY
+    return MOST_USED if most_used else PROMISING
+
+
 def count_blocks(parts: tuple[Part, ...], n_items: int, max_items: int | None) -> NDArray[np.int64]:
-    """Return how many blocks of each part are looked at first, the most promising; with `max_items` no others.
+    """Return how many blocks of each part are looked at first; with `max_items` no others.
 
     One number stands for all parts. n_items: of all parts.
     """

@@ -54,7 +54,7 @@ def find_top_k(
                 *queries.entries.before,
                 parts,
                 budgets,
-                options.is_complete,
+                options.effort,
                 exact,
                 *room,
                 *batch,
@@ -93,7 +93,7 @@ def _search_part(
         likely, chosen = make_heaps(n, wanted)
         drafts = queries.nearest_codes.batch(rows)
         draft_room = make_room(drafts, n, n_cells, wanted, len(segment))
-        draft_coded(segment.row_address, *draft_room, *drafts, *filters, budget, options.is_complete, likely, chosen)
+        draft_coded(segment.row_address, *draft_room, *drafts, *filters, budget, options.effort, likely, chosen)
         rank_rows(segment.address, *room, *batch, chosen, np.zeros(n + 1, np.int64), ranks, ids)
     else:
         every = np.empty(len(segment), dtype=queries.score_type)

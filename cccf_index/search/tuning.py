@@ -55,7 +55,7 @@ class Trials:
 
     def measure_recall(self, params: SearchParametersCCCF) -> float:
         """Return the recall of a search."""
-        key = (params.coded, params.k_factor, params.max_items)
+        key = (params.coded, params.k_factor, params.max_items, params.most_used)
         if key not in self._recalls:
             scores = self._score(self._search(params))
             self._recalls[key] = measure_recall(scores, self._exact, self._rounding)
