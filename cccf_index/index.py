@@ -17,7 +17,7 @@ from cccf_index.codes import CompositionalCodes
 from cccf_index.quantizer import CompositionalQuantizer
 from cccf_index.search import scan, tuning
 from cccf_index.search.alone import find_alone, is_plain
-from cccf_index.search.parameters import Allow, Parameters, SearchOptions, SearchParametersCCCF
+from cccf_index.search.parameters import Allow, Parameters, SearchOptions, SearchParametersCCCF, find_used_columns
 from cccf_index.search.queries import Queries
 from cccf_index.search.reading import Batch, QueryReader
 from cccf_index.storage.selectors import PreparedSelector
@@ -278,8 +278,8 @@ class IndexCCCF(CodedItems):
     ) -> SearchParametersCCCF:
         """Return parameters of the fastest search that reaches a target recall, measured on sample queries.
 
-        Found is `max_items`, and with `item_vectors` also whether queries are coded. An exact search that is as fast is
-        preferred.
+        Found are `max_items` and `most_used`, and with `item_vectors` also whether queries are coded. An exact search
+        that is as fast is preferred.
 
         Parameters
         ----------
@@ -312,12 +312,13 @@ class IndexCCCF(CodedItems):
             raise ValueError("`ids` must be None without `item_vectors`, whose ids they are.")
         k = min(_check.integer(k, "k", 1), self.ntotal)
         snapshot = copy.copy(self)  # another thread may add items meanwhile
+        knows_most_used = snapshot._snapshot().knows_most_used
         queries = x if isinstance(x, CompositionalCodes) else _check.matrix(x, "x", self.d)
         queries = queries[tuning.sample_queries(len(queries), k)]
         if item_vectors is None:
             exact = snapshot.search(queries, k, params=params)[0]
             trials = tuning.Trials(lambda p: snapshot.search(queries, k, params=p)[0], lambda D: D, exact)
-            return tuning.tune_search(trials, snapshot.ntotal, wanted, [params], has_factors=False)
+            return tuning.tune_search(trials, snapshot.ntotal, wanted, [params], False, knows_most_used)
         if self.quantizer is None or isinstance(queries, CompositionalCodes):
             raise ValueError("`item_vectors` must be None unless the index and `x` are of vectors.")
         known = snapshot._select_ids(params)
@@ -329,7 +330,7 @@ class IndexCCCF(CodedItems):
             tuning.ROUNDING,
         )
         variants = [params] if params.coded or params.shortlist else [params, replace(params, coded=True)]
-        return tuning.tune_search(trials, snapshot.ntotal, wanted, variants, has_factors=False)
+        return tuning.tune_search(trials, snapshot.ntotal, wanted, variants, False, knows_most_used)
 
     def _select_ids(self, params: Any) -> NDArray[np.int64]:
         """Return the ids of all items that a search with these parameters may return."""
@@ -405,7 +406,8 @@ class IndexCCCF(CodedItems):
             return self._reader.split_vectors(state, vectors), len(vectors)
         quantizer, is_coded = self._require_trained(state.quantizer), getattr(params, "coded", False)
         vectors = _check.matrix(x, "x", quantizer.item_mean_.size, is_checked_later=True)
-        transformed, shifts = quantizer._transform(vectors, "x", getattr(params, "num_threads", 0), is_coded)
+        used = None if is_coded else find_used_columns(state.parts, self._reader.d)
+        transformed, shifts = quantizer._transform(vectors, "x", getattr(params, "num_threads", 0), is_coded, used)
         queries: Queries
         if is_coded:
             queries = self._reader.read_codes(state, quantizer.encode_users(vectors))

@@ -308,15 +308,23 @@ class CompositionalQuantizer:
         return self._transform(_check_vectors(user_vectors, "user_vectors", self.d), "user_vectors", 0)[0]
 
     def _transform(
-        self, vectors: NDArray[np.float32], name: str, num_threads: int, is_coded: bool = False
+        self,
+        vectors: NDArray[np.float32],
+        name: str,
+        num_threads: int,
+        is_coded: bool = False,
+        used: tuple[int, int] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return real-valued queries (n, G * r + n_dense) for vectors (n, p), and their products with `item_mean_`.
 
-        No queries if they `is_coded`. Values are checked here: the kernel tells whether they are surely finite.
+        No queries if they `is_coded`. Values are checked here: the kernel tells whether they are surely finite. used:
+        the first column that is needed, and the one after the last; the others may be zeros.
         """
         n, (columns, mean) = len(vectors), self._make_columns()
+        first, last = (0, columns.shape[1]) if used is None else used
         queries, shifts = np.empty((n, 0 if is_coded else columns.shape[1]), np.float32), np.empty(n, np.float32)
-        form = (freeze(vectors), columns, mean, _check.SAFE_SQUARES, queries, shifts)
+        queries[:, :first], queries[:, last:] = 0, 0
+        form = (freeze(vectors), columns, mean, _check.SAFE_SQUARES, first, last, queries, shifts)
         if n == 1:
             is_safe = transform_queries(*form, 0, 1)
         else:

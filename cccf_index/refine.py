@@ -197,8 +197,8 @@ class IndexRefineCCCF(RefinedItems):
     ) -> SearchParametersCCCF:
         """Return parameters of the fastest search whose recall of the vectors' top-k reaches a target.
 
-        Found are `k_factor`, unless `params` gives it, `max_items`, and for an index of vectors whether queries are
-        coded, all by trial on sample queries. The vectors' top-k is computed from the stored vectors.
+        Found are `k_factor`, unless `params` gives it, `max_items`, `most_used`, and for an index of vectors whether
+        queries are coded, all by trial on sample queries. The vectors' top-k is computed from the stored vectors.
 
         Parameters
         ----------
@@ -237,7 +237,9 @@ class IndexRefineCCCF(RefinedItems):
         )
         either = codes is None and not params.coded and not params.shortlist
         variants = [params, replace(params, coded=True)] if either else [params]
-        return tuning.tune_search(trials, halves.index.ntotal, wanted, variants, has_factors=True)
+        return tuning.tune_search(
+            trials, halves.index.ntotal, wanted, variants, True, halves.index._snapshot().knows_most_used
+        )
 
     def _search(
         self, halves: Halves, x: Any, k: int, codes: Any, params: Any, D: Any, I: Any, exclude: Any, allow: Any

@@ -205,7 +205,7 @@ def _warm_transform(shape: tuple[int, int]) -> None:
     d = shape[0] * shape[1]
     vectors, columns, mean = (freeze(_make_vectors(n, m)) for n, m in ((2, DIMENSION), (DIMENSION, d), (1, DIMENSION)))
     queries, shifts = np.empty((2, d), np.float32), np.empty(2, np.float32)
-    transform_queries(vectors, columns, mean[0], 1.0, queries, shifts, 0, 2)
+    transform_queries(vectors, columns, mean[0], 1.0, 0, d, queries, shifts, 0, 2)
 
 
 def _warm_other(shape: tuple[int, int], kind: str, options: dict[str, Any]) -> None:

@@ -88,8 +88,8 @@ def find_coded(
     If `given`, float32 as the weights, is not empty, the weights are not known yet: they are made of it here, see
     `round_weights`, and must be at most `most_weight`.
 
-    parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; effort: see `budgets`; ranks, ids: room for heaps
-    (nq, k); divisors, shifts, D, I: see `write_results`. If not `exact`, scores are estimates.
+    parts: int64 (any, 2), see `PartTable`; budgets: int64, for each part, or one for all; effort: see `budgets`; ranks,
+    ids: room for heaps (nq, k); divisors, shifts, D, I: see `write_results`. If not `exact`, scores are estimates.
     """
     if given.size:
         largest, any_lost = round_weights(
@@ -109,15 +109,16 @@ def find_coded(
 
 @entry
 def find_real(
-    x, matrix, mean, most_squares, parts, budgets, effort, exact, room, starts, words, vectors, dense, n_bits, slack,
-    exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
+    x, matrix, mean, most_squares, first, last, parts, budgets, effort, exact, room, starts, words, vectors, dense,
+    n_bits, slack, exclude_starts, exclude_ids, ranks, ids, divisors, shifts, D, I,
 ):  # fmt: skip
     """Search parts with vectors, and write the results; see `find_coded`. Return whether `x` is surely finite.
 
-    If `x` is not empty, the vectors are not known yet: they are made of it here, see `transform_query`.
+    If `x` is not empty, the vectors are not known yet: they are made of it here, from the column `first` to `last`, see
+    `transform_query`.
     """
     for row in range(x.shape[0]):
-        if not transform_query(x, row, matrix, mean, most_squares, address_of(vectors), shifts):
+        if not transform_query(x, row, matrix, mean, most_squares, first, last, address_of(vectors), shifts):
             return False
     empty_heaps(ranks, ids)
     for p in range(parts.shape[0]):
@@ -211,4 +212,4 @@ class Entries(NamedTuple):
 
 NO_NUMBERS = freeze(np.empty((0, 0), np.float32))
 CODED = Entries(find_coded, (NO_NUMBERS, 0.0, 0, 0.0, 0.0, 0.0), brute_force_coded, score_coded)
-REAL = Entries(find_real, (NO_NUMBERS, NO_NUMBERS, NO_NUMBERS.reshape(0), 0.0), brute_force_real, score_real)
+REAL = Entries(find_real, (NO_NUMBERS, NO_NUMBERS, NO_NUMBERS.reshape(0), 0.0, 0, 0), brute_force_real, score_real)

@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 
 from cccf_index import _check
 from cccf_index.codes import CompositionalCodes
-from cccf_index.kernels.calls import CodedBatch, RealBatch, make_room
+from cccf_index.kernels.calls import KEPT_BYTES, CodedBatch, RealBatch, make_room
 from cccf_index.kernels.entries import find_coded, find_real
 from cccf_index.kernels.layout import freeze
 from cccf_index.kernels.query_vectors import transform_queries
-from cccf_index.search.parameters import NONE_FOR_ONE, SearchParametersCCCF, choose_effort, count_blocks
+from cccf_index.search.parameters import (
+    NONE_FOR_ONE,
+    SearchParametersCCCF,
+    choose_effort,
+    count_blocks,
+    find_used_columns,
+)
 from cccf_index.search.queries import (
     FLOAT_SLACK,
     INTEGER_SLACK,
@@ -54,10 +60,20 @@ class Arguments:
         self.parts, self.sizes = (parts, budgets, effort, task.exact), (1, n_cells, n, n_rows)
         self.heaps = (*NONE_FOR_ONE, np.empty((1, n), np.int64), np.empty((1, n), np.int64))
         self.divisors = np.full(1, state.divisor)
+        self.room: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None
 
     def make_result(self) -> Result:
         """Return D and I, to be filled."""
         return np.empty((1, self.k), np.float32), np.empty((1, self.k), np.int64)
+
+    def keep_room(self, batch: CodedBatch | RealBatch) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return room for a call, the same as before if it is of a size to be kept."""
+        if self.room is None:
+            room = make_room(batch, *self.sizes)
+            if room[0].size > KEPT_BYTES:
+                return room
+            self.room = room
+        return self.room
 
 
 class RealArguments(Arguments):
@@ -65,15 +81,16 @@ class RealArguments(Arguments):
 
     def __init__(self, state: State, reader: QueryReader, task: Task) -> None:
         super().__init__(state, reader, task)
-        self.first = (*state.quantizer._make_columns(), _check.SAFE_SQUARES, *self.parts)
-        query = freeze(np.empty((1, reader.d + state.n_dense), np.float32))
+        columns = find_used_columns(state.parts, reader.d, *self.parts[1:3])
+        self.first = (*state.quantizer._make_columns(), _check.SAFE_SQUARES, *columns, *self.parts)
+        query = freeze(np.zeros((1, reader.d + state.n_dense), np.float32))
         no_values = spread_values(None, 0, state.n_dense)
         self.batch = RealBatch(reader.no_words, query, no_values, reader.n_bits, FLOAT_SLACK)
         self.last = (*self.batch, *self.heaps, self.divisors, np.empty(1, np.float32))
 
     def find(self, x: NDArray[np.float32]) -> Result | None:
         """Return D and I (1, k) for `x` (1, p); None if its values must be checked first."""
-        room, out = make_room(self.batch, *self.sizes), self.make_result()
+        room, out = self.keep_room(self.batch), self.make_result()
         return out if find_real(freeze(x), *self.first, *room, *self.last, *out) else None
 
 
@@ -91,7 +108,7 @@ class IntegerArguments(Arguments):
 
     def find_code(self, batch: CodedBatch, given: NDArray[np.float32], shifts: NDArray[np.float32]) -> Result | None:
         """Return D and I (1, k) for a code, whose weights are `given`; None if they must be checked first."""
-        room, out = make_room(batch, *self.sizes), self.make_result()
+        room, out = self.keep_room(batch), self.make_result()
         is_good = find_coded(given, *self.first, *room, *batch, *self.heaps, self.divisors, shifts, *out)
         return out if is_good else None
 
@@ -117,7 +134,7 @@ class EncodedArguments(IntegerArguments):
         no_query = np.empty((1, 0), np.float32)
         self.encode = partial(encoder.prepare(self.x, encoder.none, bits, weights), 0, 1)
         self.shift = partial(
-            transform_queries, freeze(self.x), columns, mean, _check.SAFE_SQUARES, no_query, self.shifts, 0, 1
+            transform_queries, freeze(self.x), columns, mean, _check.SAFE_SQUARES, 0, 0, no_query, self.shifts, 0, 1
         )
         self.coded, self.joined = weights, np.zeros((1, self.n_weights), np.float32)
         self.values, self.allocation = np.empty((1, self.n_dense), np.int8), state.quantizer._encoder.allocation

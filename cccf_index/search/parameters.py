@@ -201,6 +201,24 @@ def count_blocks(parts: tuple[Part, ...], n_items: int, max_items: int | None) -
     return np.array([*blocks, 0], dtype=np.int64)
 
 
+def find_used_columns(
+    parts: tuple[Part, ...], n_binary: int, budgets: NDArray[np.int64] = PROBES_OF_ALL, effort: np.int64 = EVERY
+) -> tuple[int, int]:
+    """Return the first column of real-valued queries that a search reads, and the one after the last.
+
+    Binary components, `n_binary` columns, are not read if all items that are looked at have none, nor are dimensions of
+    the dense component for which no item has a value.
+    """
+    first, last = n_binary, 0
+    for number, part in enumerate(parts):
+        tables = part.segment.tables
+        n_dense_blocks = tables.block_starts[-1] - tables.block_starts[tables.binary_stop]
+        is_covered = effort == MOST_USED and budgets[min(number, len(budgets) - 1)] <= n_dense_blocks
+        first = first if is_covered or tables.binary_stop == 0 else 0
+        last = max(last, n_binary + int(tables.precisions.sum(axis=1).max(initial=0)))
+    return min(first, last), last
+
+
 def _refuse_foreign(params: Any) -> None:
     """Raise an error for parameters that have no effect on this index, rather than ignore them."""
     wanted = "`params` must be SearchParametersCCCF or faiss.SearchParameters"

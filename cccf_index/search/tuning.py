@@ -69,7 +69,7 @@ class Trials:
             middle = (low + high) // 2
             share = self.measure_recall(replace(params, max_items=grid_budget(middle)))
             low, high = (low, middle) if share >= wanted else (middle + 1, high)
-        return replace(params, max_items=grid_budget(high) if high < steps else None)
+        return replace(params, max_items=grid_budget(high)) if high < steps else replace(params, most_used=False)
 
     def choose_fastest(self, candidates: Sequence[SearchParametersCCCF]) -> SearchParametersCCCF:
         """Return the parameters whose search takes the least time; they are timed in turn."""
@@ -106,22 +106,29 @@ def check_target(
         raise ValueError("An index without items cannot be tuned. Call `add` first.")
     if not n_queries:
         raise ValueError("`x` must hold at least one sample query, got none.")
-    return wanted, replace(params, max_items=None)
+    return wanted, replace(params, max_items=None, most_used=False)
 
 
 def tune_search(
-    trials: Trials, n_items: int, wanted: float, variants: Sequence[SearchParametersCCCF], has_factors: bool
+    trials: Trials,
+    n_items: int,
+    wanted: float,
+    variants: Sequence[SearchParametersCCCF],
+    has_factors: bool,
+    knows_most_used: bool = False,
 ) -> SearchParametersCCCF:
     """Return the fastest parameters that reach a recall: one of the variants, with any `max_items` and `k_factor`.
 
     If none does, the variant with the highest recall is returned, with a warning. The variants themselves are
-    candidates, so nothing is slower than to look at all items.
+    candidates, so nothing is slower than to look at all items. knows_most_used: whether `most_used` makes a difference.
     """
     candidates: list[SearchParametersCCCF] = []
     for variant in variants:
         for complete in _find_factors(trials, wanted, variant) if has_factors else (variant,):
             if trials.measure_recall(complete) >= wanted:
                 candidates += [complete, trials.find_budget(complete, n_items, wanted)]
+                if knows_most_used:
+                    candidates.append(trials.find_budget(replace(complete, most_used=True), n_items, wanted))
     if candidates:
         return trials.choose_fastest(candidates)
     most = [replace(variant, k_factor=FACTORS[-1]) if has_factors else variant for variant in variants]

@@ -16,7 +16,10 @@ from cccf_index.kernels.limits import BLOCK, STRIP
 from cccf_index.storage.item_rows import ItemRows, dense_unit
 
 MIN_CLUSTERED = 4096  # segments with fewer items are not worth a k-means
-CELL = 10.0  # times the root of the segment's items: about so many share a cell
+# A query is measured against each centre, so cells must be worth it. About so many items share a cell, in roots of the
+# segment's items, if they are so near to its centre, as a share of how far they are from zero.
+WORTH_FINE = (4.0, 0.8)  # of dense rows, whose blocks take longest
+WORTH = (10.0, 0.97)
 SAMPLE = 128  # items for each cell that k-means learns from
 ITERATIONS = 8
 MAX_CLUSTERED_DIMENSION = 2048  # longer expanded vectors are not clustered
@@ -46,27 +49,31 @@ def arrange_cells(
 ) -> Cells:
     """Divide rows, whose weights (n, G) are given as they will be stored, into cells; `member` (n,): their groups.
 
-    metric: of the dense component, see `SegmentTables`. A group that is small, or not to be `clustered`, is one cell
-    around zero.
+    metric: of the dense component, see `SegmentTables`. A group that is small, not to be `clustered`, or without
+    clusters, is one cell around zero.
     """
     n, d = len(rows), weights.shape[1] * n_bits
     vectors = ExpandedRows(rows, weights, n_bits, metric)
     is_large = n >= MIN_CLUSTERED and d + rows.n_dense <= MAX_CLUSTERED_DIMENSION
-    per_cell = CELL * np.sqrt(n) if clustered and is_large else np.inf
-    sizes = np.bincount(member, minlength=n_groups)
-    counts = np.maximum(1, np.rint(sizes / per_cell)).astype(np.int64)
+    has_dense = np.zeros(n_groups, dtype=bool)
+    if rows.dense is not None:
+        has_dense[member[rows.dense.is_present & ~weights.any(axis=1)]] = True
+    found = [np.zeros((1, d + rows.n_dense), dtype=np.float32)] * n_groups
+    place = np.zeros(n, dtype=np.int64)  # of a row's cell among those of the group
+    if clustered and is_large:
+        sizes = np.bincount(member, minlength=n_groups) / np.sqrt(n)
+        with _threads.faiss_threads():
+            for g in np.flatnonzero(sizes > min(WORTH[0], WORTH_FINE[0])):
+                own = np.flatnonzero(member == g)
+                kinds = (WORTH_FINE, WORTH) if has_dense[g] else (WORTH,)
+                found[g] = vectors.find_centres(own, [(round(sizes[g] / size), share) for size, share in kinds])
+                place[own] = vectors.find_nearest(own, found[g])
+    centres, counts = np.concatenate(found), np.array([len(own) for own in found])
     firsts = np.cumsum(counts) - counts
-    cell = firsts[member]
-    centres = np.zeros((int(counts.sum()), d + rows.n_dense), dtype=np.float32)
-    with _threads.faiss_threads():
-        for g in np.flatnonzero(counts > 1):
-            own = np.flatnonzero(member == g)
-            nearest = vectors.cluster(own, centres[firsts[g] : firsts[g] + counts[g]])
-            cell[own] += nearest
+    cell = firsts[member] + place
     distances = vectors.measure_distances(cell, centres)
     if rows.dense is not None and (counts > 1).any():
-        is_dense = rows.dense.is_present & ~weights.any(axis=1)
-        moved = align_cells(cell, distances, firsts, counts, np.bincount(member[is_dense], minlength=n_groups) > 0)
+        moved = align_cells(cell, distances, firsts, counts, has_dense)
         distances[moved] = vectors.select(moved).measure_distances(cell[moved], centres)
     order = np.lexsort((rows.ids, -distances, cell))
     sizes = np.bincount(cell, minlength=len(centres))
@@ -137,25 +144,51 @@ class ExpandedRows(NamedTuple):
         vectors[dense.is_present] = dense.values * self.metric * sizes[:, None]
         return vectors
 
-    def cluster(self, which: NDArray[np.int64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Fill centres (cells, d) by k-means of some rows; return which of them is nearest to each row."""
+    def find_used(self, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+        """Return which dimensions some of these rows have, and what `find_active` does."""
         active, has_dense = self.find_active(which)
-        nearest = np.zeros(len(which), dtype=np.int64)
-        if not len(active) and not has_dense:
-            return nearest
-        rng = np.random.default_rng(0)
-        some = rng.choice(which, min(len(which), SAMPLE * len(centres)), replace=False)
         used = (active[:, None] * self.n_bits + np.arange(self.n_bits)).ravel()
         if has_dense:
-            used = np.concatenate([used, np.arange(self.weights.shape[1] * self.n_bits, centres.shape[1])])
-        means = faiss.Kmeans(
-            len(used), len(centres), niter=ITERATIONS, seed=1, min_points_per_centroid=1, max_points_per_centroid=SAMPLE
-        )
-        means.train(self.expand(some, active, has_dense))
+            d = self.weights.shape[1] * self.n_bits
+            used = np.concatenate([used, np.arange(d, d + len(self.metric))])
+        return used, active, has_dense
+
+    def find_centres(self, which: NDArray[np.int64], kinds: list[tuple[int, float]]) -> NDArray[np.float32]:
+        """Return the centres (cells, d) of some rows that k-means finds, zero where none are worth it.
+
+        kinds: numbers of cells, and how far from their centres rows may be then, as a share of their lengths: the first
+        that is kept counts.
+        """
+        used, active, has_dense = self.find_used(which)
+        d, kinds = self.weights.shape[1] * self.n_bits + len(self.metric), [kind for kind in kinds if kind[0] > 1]
+        if not kinds or not len(used):
+            return np.zeros((1, d), dtype=np.float32)
+        rng, most = np.random.default_rng(0), SAMPLE * max(count for count, _ in kinds)
+        sample = self.expand(rng.choice(which, min(len(which), most), replace=False), active, has_dense)
+        length = np.linalg.norm(sample, axis=1).mean()
+        for count, share in kinds:
+            means = faiss.Kmeans(
+                len(used), count, niter=ITERATIONS, seed=1, min_points_per_centroid=1, max_points_per_centroid=SAMPLE
+            )
+            means.train(sample)
+            squares = means.index.search(sample, 1)[0]
+            if np.sqrt(np.maximum(squares, 0)).mean() <= share * length:
+                centres = np.zeros((count, d), dtype=np.float32)
+                centres[:, used] = means.centroids
+                return centres
+        return np.zeros((1, d), dtype=np.float32)
+
+    def find_nearest(self, which: NDArray[np.int64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return which of the centres (cells, d) is nearest to each of some rows."""
+        nearest = np.zeros(len(which), dtype=np.int64)
+        if len(centres) == 1:
+            return nearest
+        used, active, has_dense = self.find_used(which)
+        index = faiss.IndexFlatL2(len(used))
+        index.add(np.ascontiguousarray(centres[:, used]))
         for start in range(0, len(which), STEP):
             vectors = self.expand(which[start : start + STEP], active, has_dense)
-            nearest[start : start + STEP] = means.index.search(vectors, 1)[1][:, 0]
-        centres[:, used] = means.centroids
+            nearest[start : start + STEP] = index.search(vectors, 1)[1][:, 0]
         return nearest
 
     def measure_distances(self, cell: NDArray[np.int64], centres: NDArray[np.float32]) -> NDArray[np.float64]:

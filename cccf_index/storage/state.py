@@ -121,6 +121,11 @@ class State:
         return any(part.segment.tables.bias.size for part in self.parts)
 
     @cached_property
+    def knows_most_used(self) -> bool:
+        """Whether any rows have longer codes than others, as the most used items have."""
+        return any(part.segment.tables.binary_stop < part.segment.n_cells for part in self.parts)
+
+    @cached_property
     def table(self) -> PartTable:
         """The parts as kernels take them."""
         return PartTable.describe(self.parts)
