@@ -173,11 +173,11 @@ def race(store: Store, catalogue: str, only: list[str] | None) -> dict[str, Any]
     def measure(family: str, peers: list[Peer]) -> None:
         for k in LENGTHS:
             tried, clock = try_settings(case, peers, k), Clock(case, k)
-            highest = max((one.recall for one in tried), default=0.0)
+            below = {"highest recall": max(one.recall for one in tried)} if tried else {}
             for least in RECALLS:
                 figures = clock.choose_fastest(tried, least)
                 key = f"k={k}, recall {least}"
-                results.setdefault(key, {})[family] = figures or {"highest recall": highest}
+                results.setdefault(key, {})[family] = figures or below
                 print_line(key, family, results[key][family])
 
     builders: dict[str, Callable[[Any, Shelf], Iterator[Peer]]] = {**BUILDERS, "ours": partial(build_ours, case.users)}
@@ -204,7 +204,8 @@ def print_line(key: str, family: str, figures: dict[str, Any]) -> None:
             flush=True,
         )
     else:
-        print(f"{key:20} {family:24} at most {figures['highest recall']:.3f}", flush=True)
+        known = f"at most {figures['highest recall']:.3f}" if figures else "too slow"
+        print(f"{key:20} {family:24} {known}", flush=True)
 
 
 def main() -> None:

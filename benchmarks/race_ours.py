@@ -14,7 +14,7 @@ from cccf_index import IndexRefineCCCF, SearchParametersCCCF
 from cccf_index.curves import learn_once
 from cccf_index.quantizer import CompositionalQuantizer
 
-BUDGETS = (16, 20, 24, 28, 36, 48, 64, 96, 128, 192, 256)  # up to one byte for a dimension
+BUDGETS = (16, 20, 24, 28, 36, 42, 48, 64, 96, 128, 192, 256)  # up to one byte for a dimension
 LOOKED_AT = (512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768)  # items, at most
 REFINED = (28, 48, 96)
 K_FACTORS = (1.2, 1.5, 2, 3, 4)

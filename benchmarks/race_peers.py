@@ -402,7 +402,8 @@ def build_rabitqlib(items: Vectors, _: Shelf) -> Iterator[Peer]:
 
         def make(probes: int, index: Any = index) -> Search:
             def search(queries: Vectors, k: int, threads: int) -> Found:
-                return index.search(queries, k, probes, num_threads=threads)[0].astype(np.int64)
+                found = index.search(queries, k, probes, num_threads=threads)[0]
+                return found.view(np.int32).astype(np.int64)  # it pads with 2^32 - 1
 
             return search
 
