@@ -32,7 +32,9 @@ LENGTHS = (10, 100, 1000)
 RECALLS = (0.9, 0.95, 0.99)
 CATALOGUES = ("gowalla", "ciao", "amazon-dfm", "texts", "146469", "1000000")
 QUERIES = 1024
-ALONE = 100  # queries that are timed one by one
+ALONE = 100  # queries that are timed one by one,
+SCREENED = 20  # and those that choose the settings for it,
+NEAR = 2  # of those whose batches take up to so many times as long as the fastest
 TIMED = 4  # settings that are timed again, of those that reach a recall
 FOUND = 262_144  # items of all lists together by which recall is measured: fewer queries for long lists
 SLOW = 1.2  # times as long as dot products of a few queries, four times as long as those of many: left out
@@ -116,14 +118,17 @@ def try_settings(case: Case, peers: list[Peer], k: int) -> list[Tried]:
     return tried
 
 
+def search_one_by_one(case: Case, search: Search, k: int, n: int) -> float:
+    """Return the seconds that n queries take, one at a time."""
+    begin = time.perf_counter()
+    for row in range(n):
+        search(case.queries[row : row + 1], k, 1)
+    return time.perf_counter() - begin
+
+
 def time_alone(case: Case, search: Search, k: int) -> float:
     """Return microseconds per query, one query at a time."""
-
-    def search_one_by_one() -> None:
-        for row in range(ALONE):
-            search(case.queries[row : row + 1], k, 1)
-
-    return time_within_budget(search_one_by_one) / ALONE * 1e6
+    return time_within_budget(lambda: search_one_by_one(case, search, k, ALONE)) / ALONE * 1e6
 
 
 def time_batch(case: Case, search: Search, k: int, threads: int) -> float:
@@ -137,14 +142,17 @@ class Clock:
     def __init__(self, case: Case, k: int) -> None:
         self.batch = cache(lambda one, threads: time_batch(case, one.search, k, threads))
         self.alone = cache(lambda one: time_alone(case, one.search, k))
+        self.screen = cache(lambda one: min(search_one_by_one(case, one.search, k, SCREENED) for _ in range(3)))
 
     def choose_fastest(self, tried: list[Tried], least: float) -> dict[str, Any] | None:
         """Return the figures of the fastest settings that reach a recall; None if there is none."""
         good = [one for one in tried if one.recall >= least and one.seconds < np.inf]
-        good = sorted(good, key=lambda one: one.seconds)[:TIMED]
+        good = sorted(good, key=lambda one: one.seconds)
         if not good:
             return None
-        best, alone = min(good, key=lambda one: self.batch(one, 1)), min(good, key=self.alone)
+        best = min(good[:TIMED], key=lambda one: self.batch(one, 1))
+        near = sorted((one for one in good if one.seconds <= NEAR * good[0].seconds), key=self.screen)
+        alone = min(near[:TIMED], key=self.alone)
         return {
             "batch, us": self.batch(best, 1),
             "batch on two threads, us": self.batch(best, 2),

@@ -10,11 +10,13 @@ import pathlib
 import tables_codes
 import tables_paper
 import tables_quantizer
+import tables_race
 import tables_recommend
 import tables_retrieval
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLES = (
+    *tables_race.TABLES,
     *tables_retrieval.TABLES,
     *tables_quantizer.TABLES,
     *tables_codes.TABLES,

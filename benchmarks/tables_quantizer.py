@@ -27,15 +27,6 @@ def _find_best(rows: dict[str, Any], most: float, place: int) -> dict[str, Any] 
     return max(peers, key=lambda row: row["recall"][place], default=None)
 
 
-def _find_small(rows: dict[str, Any], family: str) -> dict[str, Any]:
-    """Return ours of 28 bytes, or the largest of another family of at most 40."""
-    if family.startswith("CCCF"):
-        return _find_asked(rows, 28, coded="coded" in family)
-    return max(
-        (row for row in rows.values() if row["family"] == family and row["bytes"] <= 40), key=lambda row: row["bytes"]
-    )
-
-
 def bytes_recall() -> str:
     """Return recall under budgets, and of the best other quantizer that is no larger than the whole index."""
     return _compare_budgets(DATASETS, SHOWN)
@@ -64,20 +55,6 @@ def _compare_budgets(catalogues: tuple[str, ...], budgets: tuple[int, ...], long
     return to_markdown(["", *(label for name in catalogues for label in (name, f"{name}, best other"))], lines)
 
 
-def bytes_readme() -> str:
-    """Return recall at the default of 28 bytes, beside quantizers of faiss of up to 40 bytes."""
-    found, lines = load_results("quantizer"), []
-    labels = {"**CCCF, real-valued queries**": "CCCF", "**CCCF, coded queries**": "CCCF, coded queries"}
-    labels |= {"`RR128,EDEN2`": "EDEN", "`RR128,RaBitQ`": "RaBitQ"}
-    for label, family in labels.items():
-        own = [_find_small(found[name], family) for name in DATASETS]
-        cells = [f"{one['recall'][place]:.3f}" for one in own for place in (0, 1)]
-        lines.append([label, f"{own[0]['bytes']:.0f}", *cells])
-    head = ["recall of the vectors' own top k", "bytes per item, gowalla"]
-    head += [f"{name}, k = {k}" for name in DATASETS for k in (10, 100)]
-    return to_markdown(head, lines)
-
-
 def bytes_times() -> str:
     """Return microseconds per query of 28 bytes per item, of both kinds."""
     found, lines = load_results("quantizer-times"), []
@@ -95,4 +72,4 @@ def bytes_ndcg() -> str:
     return to_markdown(["NDCG@10 of held-out items", *DATASETS], lines)
 
 
-TABLES = (bytes_recall, bytes_long, bytes_others, bytes_readme, bytes_times, bytes_ndcg)
+TABLES = (bytes_recall, bytes_long, bytes_others, bytes_times, bytes_ndcg)

@@ -65,28 +65,6 @@ METHODS: dict[str, Choose] = {
 }
 
 
-def readme() -> str:
-    """Return the small table of the README: recall, memory and time at k = 10."""
-    methods = {
-        "`faiss.IndexFlatIP`, float32": by_name("IndexFlatIP"),
-        "`faiss.IndexHNSWFlat` (M=32)": cheapest("IndexHNSWFlat"),
-        "faiss `PQ32x4fs`": by_name("PQ32x4fs"),
-        "**CCCF, codes alone, coded queries**": by_name(CODED),
-        "**CCCF, codes alone, real-valued queries**": by_name(REAL),
-        "**CCCF, codes + refine with the vectors**": cheapest("CCCF 8x16, refine"),
-    }
-    found, lines = load_results("retrieval"), []
-    for name, choose in methods.items():
-        small, large = choose(found["gowalla"]), choose(found["1000000"])
-        assert small is not None
-        line = [name, f"{small['bytes per item']:.0f}", f"{small[RECALL]:.2f}"]
-        line += [format_time(small[BATCH]), format_time(small[ALONE])]
-        line += ["", ""] if large is None else [f"{large[RECALL]:.2f}", format_time(large[BATCH])]
-        lines.append(line)
-    head = ["41k items (gowalla), k = 10", "bytes per item", "recall@10", "us, batch", "us, alone"]
-    return to_markdown([*head, "recall@10, 10^6 items", "us, batch, 10^6 items"], lines)
-
-
 def retrieval_by(show: Callable[[Rows], str], head: str) -> str:
     """Return one quantity of each method on each catalogue."""
     found, lines = load_results("retrieval"), []
@@ -256,7 +234,6 @@ def index_costs() -> str:
 
 
 TABLES = (
-    readme,
     retrieval_recall,
     retrieval_batch,
     retrieval_batch_ratio,

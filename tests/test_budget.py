@@ -8,6 +8,7 @@ import pytest
 import cccf_index as ci
 from cccf_index import IndexCCCF, SearchParametersCCCF
 from cccf_index.evaluation import recall
+from cccf_index.kernels.budgets import MOST_USED
 from cccf_index.kernels.levels import BITS, row_sizes
 from cccf_index.learning.allocation import Choice
 from cccf_index.learning.dense import DenseSpace, round_rows
@@ -15,6 +16,7 @@ from cccf_index.learning.losses import ERRORS, describe_estimates, interpolate, 
 from cccf_index.learning.offers import list_precisions
 from cccf_index.learning.sides import Sides
 from cccf_index.quantizer import CompositionalQuantizer
+from cccf_index.search.parameters import find_used_columns
 from cccf_index.storage.precisions import find_needs
 
 EVERY = SearchParametersCCCF(prune=False)
@@ -340,3 +342,35 @@ def test_a_budget_that_is_far_too_small_is_warned_of_with_one_that_would_do():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         CompositionalQuantizer(8, 8, bytes_per_item=100, sweeps=1, verbose=False).fit(items, users)
+
+
+def test_columns_of_queries_that_no_item_has_a_value_for_are_not_needed():
+    rng, strength = np.random.default_rng(5), np.exp(-0.1 * np.arange(64))
+    items, users = ((rng.standard_normal((n, 64)) * strength).astype(np.float32) for n in (3000, 1600))
+    index = IndexCCCF.from_embeddings(items, users[:1500], 8, 8, bytes_per_item=48, sweeps=3, verbose=False)
+    (part,), n_binary = index._snapshot().parts, 8 * 8
+    assert part.segment.tables.slots.max() < 0  # no item has binary components
+    first, last = find_used_columns((part,), n_binary)
+    assert first == n_binary < last < n_binary + 64
+    queries = users[1500:]
+    D, I = index.search(queries, 10)
+    every = queries @ index.reconstruct_n().T
+    np.testing.assert_allclose(D, -np.sort(-every, axis=1)[:, :10], rtol=1e-3, atol=1e-4)
+    for params in (EVERY, SearchParametersCCCF(shortlist=300), SearchParametersCCCF(num_threads=2)):
+        found = index.search(queries, 10, params=params)
+        np.testing.assert_array_equal(found[1], I)
+        np.testing.assert_array_equal(found[0], D)
+    for row in range(20):
+        alone = index.search(queries[row : row + 1], 10)
+        np.testing.assert_array_equal(alone[1][0], I[row])
+        np.testing.assert_array_equal(alone[0][0], D[row])
+
+
+def test_columns_are_needed_where_any_item_has_them(index):
+    parts = index._snapshot().parts
+    assert find_used_columns(parts, 64)[0] == 0
+    tables = parts[0].segment.tables
+    n_dense_blocks = int(tables.block_starts[-1] - tables.block_starts[tables.binary_stop])
+    for n_blocks, first in ((1, 64), (n_dense_blocks, 64), (n_dense_blocks + 1, 0)):
+        assert find_used_columns(parts, 64, np.array([n_blocks]), MOST_USED)[0] == first
+    assert find_used_columns((), 64) == (0, 0)

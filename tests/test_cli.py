@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from cli_helpers import SCRIPT, SMALL, TIMEOUT, assert_one_line, cccf, cccf_script, listed
 
+from test_budget import make_vectors
+
 import cccf_index as ci
 from cccf_index.catalogue import Catalogue
 from cccf_index.datasets import read_ratings, synthetic_ratings
@@ -50,6 +52,23 @@ def test_search_prints_a_line_for_each_item_and_leaves_out_what_was_seen(folder)
     ratings = read_ratings(folder / "ratings.csv")
     seen = ratings.item_ids[ratings.user_items[ratings.user_rows(["user-7"])[0]].indices]
     assert {int(line[2]) for line in lines[1:]} == set(ratings.item_ids.tolist()) - set(seen.tolist())
+
+
+@pytest.mark.slow
+def test_search_looks_at_the_most_used_items_alone(folder):
+    for name, vectors in zip(("items.npy", "users.npy"), make_vectors(), strict=True):
+        np.save(folder / name, vectors)
+    files = ("--embeddings", "items.npy", "--queries", "users.npy", "--bytes", "20")
+    cccf("build", *files, "-o", "own.cccf", cwd=folder)
+    catalogue, users = Catalogue.load(folder / "own.cccf"), np.arange(5)
+    found = {}
+    for most_used in (False, True):
+        flags = ("--max-items", "64", *(["--most-used"] if most_used else []), "--json")
+        run = cccf("search", "own.cccf", "--users", "0,1,2,3,4", *flags, cwd=folder)
+        params = ci.SearchParametersCCCF(max_items=64, most_used=most_used)
+        found[most_used] = [one["items"] for one in json.loads(run.stdout)]
+        assert found[most_used] == catalogue.recommend(users, 10, params=params)[1].tolist()
+    assert found[False] != found[True]
 
 
 def test_search_takes_users_from_a_file(folder):

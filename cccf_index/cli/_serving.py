@@ -23,6 +23,9 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-items", type=parse_positive, metavar="N", help="score at most about N items (faster, not exact)"
     )
+    parser.add_argument(
+        "--most-used", action="store_true", help="with --max-items: first the items that fill most lists"
+    )
     add_ratings_arguments(parser)
 
 
@@ -55,4 +58,4 @@ def read_seen(arguments: argparse.Namespace, catalogue: Catalogue, console: Cons
 
 def make_params(arguments: argparse.Namespace) -> Any:
     """Return the search parameters."""
-    return SearchParametersCCCF(max_items=arguments.max_items)
+    return SearchParametersCCCF(max_items=arguments.max_items, most_used=arguments.most_used)

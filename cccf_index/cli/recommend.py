@@ -107,7 +107,7 @@ def _make_plan(arguments: argparse.Namespace, users: Any) -> dict[str, Any]:
         if path is not None:
             status = os.stat(path)
             files[os.path.abspath(path)] = [status.st_size, status.st_mtime_ns]
-    names = ("k", "chunk", "max_items", "sep", "columns", "header", "duplicates", "ids")
+    names = ("k", "chunk", "max_items", "most_used", "sep", "columns", "header", "duplicates", "ids")
     options = {name: getattr(arguments, name) for name in names}
     return {"files": files, "users": hashlib.sha256(users.tobytes()).hexdigest(), **options}
 

@@ -6,6 +6,7 @@ From the outside in, a search goes through
 |---|---|
 | `entries` | what Python calls to search: flat arguments, one function for each kind of queries |
 | `search` | the order in which blocks of 64 rows are looked at |
+| `budgets` | which blocks may be looked at: all, or those of the most used items |
 | `bounds` | how good a block can be at most, so that most are skipped |
 | `sketches` | queries prepared for 16-bit estimates of scores |
 | `block` | the estimates of 64 rows at a time, in LLVM's vectors |

@@ -87,11 +87,14 @@ class RealArguments(Arguments):
         no_values = spread_values(None, 0, state.n_dense)
         self.batch = RealBatch(reader.no_words, query, no_values, reader.n_bits, FLOAT_SLACK)
         self.last = (*self.batch, *self.heaps, self.divisors, np.empty(1, np.float32))
+        self.x = np.empty((1, state.quantizer.item_mean_.size), np.float32)
+        self.frozen = freeze(self.x)  # a view: to make one for each query takes longer than to copy it
 
     def find(self, x: NDArray[np.float32]) -> Result | None:
         """Return D and I (1, k) for `x` (1, p); None if its values must be checked first."""
+        self.x[:] = x
         room, out = self.keep_room(self.batch), self.make_result()
-        return out if find_real(freeze(x), *self.first, *room, *self.last, *out) else None
+        return out if find_real(self.frozen, *self.first, *room, *self.last, *out) else None
 
 
 class IntegerArguments(Arguments):
@@ -154,11 +157,11 @@ class EncodedArguments(IntegerArguments):
         return self.find_code(self.batch, self.given, self.shifts)
 
 
-def get_arguments(kind: type[Any], state: State, reader: QueryReader, task: Task) -> Any:
-    """Return this thread's arguments of a kind."""
+def get_arguments(kind: type[Any], state: State, reader: QueryReader, task: tuple[Any, ...]) -> Any:
+    """Return this thread's arguments of a kind; task: the values of a `Task`."""
     kept = getattr(_kept, kind.__name__, None)
     if kept is None or kept.task != task or kept.state() is not state:
-        kept = kind(state, reader, task)
+        kept = kind(state, reader, Task(*task))
         setattr(_kept, kind.__name__, kept)
     return kept
 
@@ -176,9 +179,10 @@ def find_alone(state: State, reader: QueryReader, x: Any, k: int, params: Any, e
     """Return D and I of one query; None if it is not the plain case of a code or a vector, or is bad."""
     if type(k) is not int or k < 1 or not state.ntotal:
         return None
-    task = Task(k, None, False, exact) if params is None else Task(k, params.max_items, bool(params.most_used), exact)
-    if task.max_items is not None and task.max_items < 1:
+    most = None if params is None else params.max_items
+    if most is not None and most < 1:
         return None
+    task = (k, most, most is not None and bool(params.most_used), exact)  # a plain tuple takes less time
     quantizer = state.quantizer
     if type(x) is not CompositionalCodes:
         if quantizer is None or not quantizer.is_fitted or type(x) is not np.ndarray or x.dtype != np.float32:
