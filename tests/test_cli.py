@@ -11,7 +11,6 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 from cli_helpers import SCRIPT, SMALL, TIMEOUT, assert_one_line, cccf, cccf_script, listed
-
 from test_budget import make_vectors
 
 import cccf_index as ci
@@ -63,11 +62,11 @@ def test_search_looks_at_the_most_used_items_alone(folder):
     catalogue, users = Catalogue.load(folder / "own.cccf"), np.arange(5)
     found = {}
     for most_used in (False, True):
-        flags = ("--max-items", "64", *(["--most-used"] if most_used else []), "--json")
+        flags = ("-k", "100", "--max-items", "256", *(["--most-used"] if most_used else []), "--json")
         run = cccf("search", "own.cccf", "--users", "0,1,2,3,4", *flags, cwd=folder)
-        params = ci.SearchParametersCCCF(max_items=64, most_used=most_used)
+        params = ci.SearchParametersCCCF(max_items=256, most_used=most_used)
         found[most_used] = [one["items"] for one in json.loads(run.stdout)]
-        assert found[most_used] == catalogue.recommend(users, 10, params=params)[1].tolist()
+        assert found[most_used] == catalogue.recommend(users, 100, params=params)[1].tolist()
     assert found[False] != found[True]
 
 
