@@ -17,7 +17,7 @@ class CCCF(BaseANN):
         self._metric, self._bytes = metric, bytes_per_item
         self._index = self._refined = self._results = None
         self._params = ci.SearchParametersCCCF(num_threads=1)
-        self._k_factor = 0
+        self._k_factor, self._max_items = 0, None
         self.name = str(self)
 
     def fit(self, X):
@@ -28,14 +28,13 @@ class CCCF(BaseANN):
         self._index = ci.IndexCCCF.from_embeddings(items, items, bytes_per_item=self._bytes, verbose=False)
         self._refined = ci.IndexRefineCCCF(self._index, items, storage="float16")
         for k_factor in (0, 2):
-            for coded in (True, False):
-                self.set_query_arguments(k_factor, coded)
-                self.query(items[0], 10)
+            self.set_query_arguments(k_factor, None)
+            self.query(items[0], 10)
 
-    def set_query_arguments(self, k_factor, coded):
-        """Set the number of candidates per result, 0 for codes alone, and whether queries are coded or real-valued."""
-        self._k_factor = k_factor
-        self._params = self._make_params(1, coded)
+    def set_query_arguments(self, k_factor, max_items):
+        """Set how many candidates a result has, 0 for codes alone, and how many items are looked at, None for all."""
+        self._k_factor, self._max_items = k_factor, max_items
+        self._params = self._make_params(1)
         self.name = str(self)
 
     def query(self, v, n):
@@ -44,8 +43,7 @@ class CCCF(BaseANN):
 
     def batch_query(self, X, n):
         """Search for all vectors at once, on all cores."""
-        params = self._make_params(0, self._params.coded)
-        self._results = self._search(np.ascontiguousarray(X, dtype=np.float32), n, params)
+        self._results = self._search(np.ascontiguousarray(X, dtype=np.float32), n, self._make_params(0))
 
     def get_batch_results(self):
         """Return the ids that `batch_query` found."""
@@ -56,11 +54,11 @@ class CCCF(BaseANN):
         return 0.0 if self._refined is None else self._refined.nbytes / 1024
 
     def __str__(self):
-        queries = "coded" if self._params.coded else "real"
-        return f"CCCF({self._bytes} bytes, k_factor={self._k_factor}, queries={queries})"
+        return f"CCCF({self._bytes} bytes, k_factor={self._k_factor}, max_items={self._max_items})"
 
-    def _make_params(self, num_threads, coded):
-        return ci.SearchParametersCCCF(num_threads=num_threads, coded=coded, k_factor=self._k_factor or None)
+    def _make_params(self, num_threads):
+        options = {"k_factor": self._k_factor or None, "max_items": self._max_items}
+        return ci.SearchParametersCCCF(num_threads=num_threads, **options)
 
     def _search(self, x, n, params):
         index = self._refined if self._k_factor else self._index
