@@ -18,6 +18,7 @@ STYLES = {  # family: colour that the colour-blind can tell apart, marker, name
     "hnswlib": ("#56b4e9", "D", "hnswlib"),
     "SVS": ("#0072b2", "s", "Intel SVS"),
     "ScaNN": ("#009e73", "^", "ScaNN"),
+    "rabitqlib": ("#cc79a7", "P", "rabitqlib (RaBitQ)"),
     "CCCF + refine": ("#e69f00", "o", "CCCF + refine"),
     "CCCF": ("#d55e00", "o", "CCCF"),
 }

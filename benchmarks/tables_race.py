@@ -17,7 +17,7 @@ CATALOGUES = {
 OURS = ("CCCF", "CCCF + refine")
 BATCH, THREADS, ALONE = "batch, us", "batch on two threads, us", "one query, us"
 LENGTHS, RECALLS = (10, 100, 1000), (0.9, 0.95, 0.99)
-SHOWN = ("IndexFlatIP", "hnswlib", "SVS", "ScaNN", *OURS)  # in the README
+SHOWN = ("IndexFlatIP", "hnswlib", "ScaNN", "SVS", "rabitqlib", "CCCF")  # in the README
 README_CATALOGUES = ("gowalla", "1000000")
 
 
@@ -137,8 +137,18 @@ def race_settings() -> str:
         for k in LENGTHS:
             own = find_best(results.get(name, {}).get(name_key(k, 0.95), {}), BATCH, ours=True)
             if own is not None:
-                lines.append([f"{label}, k = {k:,}", own["name"].replace("CCCF, ", ""), own["setting"]])
-    return to_markdown(["recall 0.95, batch", "index", "search"], lines)
+                lines.append([f"{label}, k = {k:,}", *_split_setting(own["name"], own["setting"])])
+    head = ["recall 0.95, batch", "bytes asked for", "re-ranked with", "k_factor", "queries", "max_items", "which"]
+    return to_markdown(head, lines)
+
+
+def _split_setting(index: str, setting: str) -> list[str]:
+    """Return the cells of an index and a setting, named as in race_ours.py."""
+    parts, others = index.removeprefix("CCCF, ").split(", "), setting.split(", ")
+    refine = next((part.removeprefix("refine ") for part in parts if part.startswith("refine ")), "")
+    factor = next((other.removeprefix("k_factor=") for other in others if other.startswith("k_factor=")), "")
+    looked = next((other.split(" ", 1) for other in others if " most " in other), ["", ""])
+    return [parts[0].removesuffix(" bytes"), refine, factor, others[0], *looked]
 
 
 def race_readme() -> str:
