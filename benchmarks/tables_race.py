@@ -17,7 +17,7 @@ CATALOGUES = {
 OURS = ("CCCF", "CCCF + refine")
 BATCH, THREADS, ALONE = "batch, us", "batch on two threads, us", "one query, us"
 LENGTHS, RECALLS = (10, 100, 1000), (0.9, 0.95, 0.99)
-SHOWN = ("IndexFlatIP", "hnswlib", "ScaNN", "SVS", "rabitqlib", "CCCF")  # in the README
+SHOWN = ("IndexFlatIP", "hnswlib", "ScaNN", "SVS", "rabitqlib", *OURS)  # in the README
 README_CATALOGUES = ("gowalla", "1000000")
 
 
