@@ -23,10 +23,11 @@ from catalogues import Store
 from common import IMAGES, make_parser, print_machine, save_results
 from numpy.typing import NDArray
 
-GOWALLA, RANDOM = "gowalla-129-angular", "random-s-100-angular"
+GOWALLA, RANDOM = "gowalla-129-angular", "random-xs-20-angular"
 ALGORITHMS = ("cccf", "hnswlib", "scann", "faiss-ivf", "faiss-ivfpqfs")
 OURS = pathlib.Path(__file__).resolve().parents[1] / "adapters" / "ann_benchmarks"
 QUERIES, COUNT, RUNS = 1000, 10, 3
+TRIES = 10  # of the runner, for each algorithm
 PICTURES = {GOWALLA: "ann-gowalla.png", RANDOM: "ann-random.png"}
 
 
@@ -51,15 +52,21 @@ def register_gowalla(data: str, folder: str) -> None:
 
 
 def run_algorithm(dataset: str, algorithm: str) -> None:
-    """Run every setting of an algorithm that has no results yet."""
+    """Run every setting of an algorithm that has no results yet.
+
+    The runner is called until nothing is left: its worker ends at once if the queue of its tasks is not filled yet.
+    """
     main: Any = importlib.import_module("ann_benchmarks.main")
     sys.argv = ["run.py", "--local", "--dataset", dataset, "--algorithm", algorithm]
     sys.argv += ["--count", str(COUNT), "--runs", str(RUNS)]
-    try:
-        main.main()
-    except Exception as error:
-        if str(error) != "Nothing to run":
+    for _ in range(TRIES):
+        try:
+            main.main()
+        except Exception as error:
+            if str(error) == "Nothing to run":
+                return
             raise
+    print(f"{algorithm}: some settings have no results after {TRIES} tries", file=sys.stderr)
 
 
 def read_runs(dataset: str) -> dict[str, Any]:

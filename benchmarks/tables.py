@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 
+import tables_ann
 import tables_codes
 import tables_paper
 import tables_quantizer
@@ -17,6 +18,7 @@ import tables_retrieval
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLES = (
     *tables_race.TABLES,
+    *tables_ann.TABLES,
     *tables_retrieval.TABLES,
     *tables_quantizer.TABLES,
     *tables_codes.TABLES,
