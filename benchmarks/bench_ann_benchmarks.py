@@ -24,10 +24,10 @@ from common import IMAGES, make_parser, print_machine, save_results
 from numpy.typing import NDArray
 
 GOWALLA, RANDOM = "gowalla-129-angular", "random-xs-20-angular"
-ALGORITHMS = ("cccf", "hnswlib", "scann", "faiss-ivf", "faiss-ivfpqfs")
+ALGORITHMS = ("cccf", "hnswlib", "scann", "faiss-ivf")
 OURS = pathlib.Path(__file__).resolve().parents[1] / "adapters" / "ann_benchmarks"
 QUERIES, COUNT, RUNS = 1000, 10, 3
-TRIES = 10  # of the runner, for each algorithm
+TRIES = 40  # of the runner, for each algorithm
 PICTURES = {GOWALLA: "ann-gowalla.png", RANDOM: "ann-random.png"}
 
 

@@ -31,9 +31,10 @@ def plot(measure: str, title: str, file: str) -> None:
     names = [name for name in CATALOGUES if name in results]
     figure, panels = plt.subplots(1, len(LENGTHS), figsize=(13, 4.8), sharey=False)
     for axes, k in zip(panels, LENGTHS, strict=True):
-        for family, (colour, marker, label) in STYLES.items():
+        for number, (family, (colour, marker, label)) in enumerate(STYLES.items()):
+            beside = 0.08 * (number - len(STYLES) / 2)  # so that no mark hides another
             points = [
-                (place, results[name].get(name_key(k, RECALL), {}).get(family, {}).get(measure))
+                (place + beside, results[name].get(name_key(k, RECALL), {}).get(family, {}).get(measure))
                 for place, name in enumerate(names)
             ]
             reached = [(place, value) for place, value in points if value is not None]
