@@ -157,7 +157,7 @@ def race_readme() -> str:
     for family in SHOWN:
         by_name = {name: results.get(name, {}) for name in README_CATALOGUES}
         sizes = [one.get(name_key(10, 0.95), {}).get(family, {}).get("bytes per item") for one in by_name.values()]
-        cells = ["" if sizes[0] is None else f"{sizes[0]:.0f}"]
+        cells = ["" if size is None else f"{size:.0f}" for size in sizes]
         for one in by_name.values():
             for k, measure in ((10, BATCH), (10, ALONE), (100, BATCH)):
                 figures = one.get(name_key(k, 0.95), {}).get(family, {})
@@ -167,7 +167,7 @@ def race_readme() -> str:
     kinds = ("k = 10, batch", "k = 10, alone", "k = 100, batch")
     head = [
         "us per query at recall 0.95",
-        "bytes per item",
+        *(f"{label}: bytes per item" for label in labels),
         *(f"{label}: {kind}" for label in labels for kind in kinds),
     ]
     return to_markdown(head, lines)
